@@ -1,0 +1,214 @@
+"""Loops inside of kernels, vectorised: elements are computed a block at a time.
+
+Comes in: the statements of an element, with loops among them, each element with its own
+number of rounds. Goes out: lines of C for a block of LANES elements. C compilers do not
+vectorise a loop over elements with such a loop inside, so the two change places: values
+that outlive a step are kept in arrays, one item an element, each step is a loop over
+the lanes that does vectorise, and a loop goes on until the last lane is done. The lanes
+of an incomplete block that have no element compute what the first one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from fuser.dtypes import DType, int32, int64
+from fuser.kernel import Assign, Load, Repeat, Statement, Store, Value, reads, writes
+
+LANES = 16
+
+
+class Printer(Protocol):
+    """What is asked of the target."""
+
+    def type_name(self, dtype: DType) -> str: ...
+    def value(self, value: Value) -> str: ...
+    def assign(self, name: str, dtype: DType, text: str) -> list[str]: ...
+    def store(self, store: Store) -> list[str]: ...
+    def round(self, loop: Repeat) -> list[str]: ...
+    def indented(self, lines: Iterable[str]) -> list[str]: ...
+    def level(
+        self, statements: Iterable[Statement], checks: tuple[str, ...]
+    ) -> list[str]: ...
+
+
+def lanes(
+    printer: Printer,
+    statements: Sequence[Statement],
+    stores: Sequence[Store],
+    checks: tuple[str, ...],
+) -> list[str]:
+    """The lines that compute elements `block` to `block + count` of a row."""
+    return _Lanes(printer, statements, stores, checks).lines()
+
+
+class _Lanes:
+    def __init__(
+        self,
+        printer: Printer,
+        statements: Sequence[Statement],
+        stores: Sequence[Store],
+        checks: tuple[str, ...],
+    ) -> None:
+        self.printer = printer
+        self.stores = stores
+        self.checks = checks
+        self.steps = _steps(statements)
+        self.dtypes = {name: d for s in statements for name, d in _typed(s)}
+        self.kept = self.find_kept()
+
+    def find_kept(self) -> dict[str, DType]:
+        """The values that a step after that which makes them reads."""
+        kept = _stored(self.stores)
+        for step in self.steps:
+            made = {name for s in step for name in writes(s)}
+            read = {name for s in step for name in reads(s)}
+            kept |= made if isinstance(step[0], Load) or _is_long(step[0]) else set()
+            kept |= read - made
+        return {name: d for name, d in self.dtypes.items() if name in kept}
+
+    def lines(self) -> list[str]:
+        lines = [
+            f"{self.printer.type_name(self.stored(dtype))} {_array(name)}[{LANES}];"
+            for name, dtype in self.kept.items()
+        ]
+        for step in self.steps:
+            if isinstance(step[0], Load):
+                lines += self.load(step)
+            elif isinstance(step[0], Repeat) and _is_long(step[0]):
+                lines += self.repeat(step[0])
+            else:
+                lines += self.compute(step)
+        return [*lines, *self.write()]
+
+    def stored(self, dtype: DType) -> DType:
+        """The type of an array. A bool takes as many bits as the numbers it chooses
+        between, since GCC vectorises no choice by a narrower one that it reads."""
+        if dtype.kind != "bool":
+            return dtype
+        widest = max(d.bits for d in self.kept.values())
+        return int64 if widest == 64 else int32
+
+    def load(self, step: Sequence[Statement]) -> list[str]:
+        names = [name for s in step for name in writes(s)]
+        inside = ["const int64_t i = block + lane;"]
+        inside += self.printer.level(step, ()) + self.keep(names)
+        rest = [f"{_array(n)}[lane] = {_array(n)}[0];" for n in names]
+        return [
+            *self.over("lane = 0; lane < count", inside),
+            *self.over(f"lane = count; lane < {LANES}", rest, simd=False),
+        ]
+
+    def compute(self, step: Sequence[Statement]) -> list[str]:
+        made = [name for s in step for name in writes(s)]
+        read = {name for s in step for name in reads(s)} - set(made)
+        inside = self.fetch(read) + self.printer.level(step, self.checks)
+        inside += self.keep(made)
+        return self.over(_ALL, inside, "status" if self.checks else "")
+
+    def repeat(self, loop: Repeat) -> list[str]:
+        number = loop.state[0].rpartition("_")[2]
+        start = {v for v in loop.start if isinstance(v, str)}
+        values = zip(loop.state, loop.start, strict=True)
+        first = self.fetch(start)
+        first += [f"{_array(n)}[lane] = {self.printer.value(v)};" for n, v in values]
+        inside = self.fetch(_read_inside(loop) | {*loop.state}, loop.state)
+        inside += self.printer.round(loop) + self.keep(loop.state)
+        k = f"round_{number}"
+        head = f"for (int32_t {k} = 0; {k} < {loop.limit}; {k}++) {{"
+        if loop.proceed is None:
+            rounds = self.over(_ALL, inside)
+        else:
+            alive = f"alive_{number}"
+            inside.append(f"{alive} |= {self.printer.value(loop.proceed)};")
+            rounds = [f"int32_t {alive} = 0;", *self.over(_ALL, inside, alive)]
+            rounds.append(f"if (!{alive}) break;")
+        return [*self.over(_ALL, first), head, *self.printer.indented(rounds), "}"]
+
+    def write(self) -> list[str]:
+        inside = ["const int64_t i = block + lane;"]
+        inside += self.fetch(_stored(self.stores))
+        for store in self.stores:
+            inside += self.printer.store(store)
+        return self.over("lane = 0; lane < count", inside)
+
+    def fetch(self, names: set[str], mutable: Iterable[str] = ()) -> list[str]:
+        """The lines that read those of the names which are kept in arrays."""
+        lines: list[str] = []
+        for name, dtype in self.kept.items():
+            if name in names:
+                definition = self.printer.assign(name, dtype, _item(name, dtype))
+                change = name in mutable
+                lines += [d.removeprefix("const ") if change else d for d in definition]
+        return lines
+
+    def keep(self, names: Iterable[str]) -> list[str]:
+        return [f"{_array(n)}[lane] = {n};" for n in names if n in self.kept]
+
+    def over(
+        self, bounds: str, inside: list[str], reduce: str = "", simd: bool = True
+    ) -> list[str]:
+        """A loop over lanes."""
+        clause = f" reduction(|: {reduce})" if reduce else ""
+        pragma = [f"#pragma omp simd{clause}"] if simd else []
+        head = f"for (int32_t {bounds}; lane++) {{"
+        return [*pragma, head, *self.printer.indented(inside), "}"]
+
+
+_ALL = f"lane = 0; lane < {LANES}"
+
+
+def _item(name: str, dtype: DType) -> str:
+    return f"{_array(name)}[lane]" + (" != 0" if dtype.kind == "bool" else "")
+
+
+def _array(name: str) -> str:
+    return f"{name}_lanes"
+
+
+def _steps(statements: Sequence[Statement]) -> list[list[Statement]]:
+    """Statements by what they are: loads, then turns of others and single loops."""
+    steps: list[list[Statement]] = []
+    kind = ""
+    for statement in statements:
+        before, kind = kind, "load" if isinstance(statement, Load) else "compute"
+        if _is_long(statement):
+            kind = "loop"
+        if kind == before != "loop":
+            steps[-1].append(statement)
+        else:
+            steps.append([statement])
+    return steps
+
+
+def _is_long(statement: Statement) -> bool:
+    return isinstance(statement, Repeat) and not is_short(statement)
+
+
+def _typed(statement: Statement) -> Iterable[tuple[str, DType]]:
+    if isinstance(statement, Repeat):
+        return zip(statement.state, statement.dtypes, strict=True)
+    if isinstance(statement, Assign):
+        return [(statement.name, statement.node.dtype)]
+    return [(statement.name, statement.dtype)]
+
+
+def _stored(stores: Sequence[Store]) -> set[str]:
+    """The names of the values that are stored."""
+    return {v for s in stores for v in s.values if isinstance(v, str)}
+
+
+def is_short(loop: Repeat) -> bool:
+    """Whether all rounds can be written out, which C compilers then vectorise."""
+    inside = (*loop.guard, *loop.body)
+    nested = any(isinstance(s, Repeat) for s in inside)
+    return not nested and loop.limit <= 16 and loop.limit * len(inside) <= 128
+
+
+def _read_inside(loop: Repeat) -> set[str]:
+    """Names that a round reads."""
+    read = {v for v in (*loop.next, loop.proceed) if isinstance(v, str)}
+    for statement in (*loop.guard, *loop.body):
+        read |= reads(statement)
+    return read
