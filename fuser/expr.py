@@ -1,11 +1,12 @@
 """Arithmetic on nodes that reads like arithmetic, for builders.
 
-Comes in: nodes and Python numbers. Goes out: `Expr`, a node with operators; numbers take
-the dtype of the node they meet.
+Comes in: nodes and Python numbers. Goes out: `Expr`, a node with operators; numbers
+take the dtype of the node they meet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser import ir
@@ -86,3 +87,21 @@ class Expr:
     def where(self, then: Expr, otherwise: Expr | float) -> Expr:
         """`then` where this (a bool) holds, else `otherwise`."""
         return Expr(primitive("where", self.node, then.node, then.lift(otherwise).node))
+
+
+def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """The sum of coefficients[k] * x**k, for two coefficients or more.
+
+    Even and odd powers are summed by themselves, each by Horner's rule: two chains of
+    operations, neither of which waits for the other.
+    """
+    square = x * x
+    even, odd = _horner(square, coefficients[::2]), _horner(square, coefficients[1::2])
+    return even + x * odd
+
+
+def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
+    total = x.lift(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * x + coefficient
+    return total

@@ -1,8 +1,8 @@
 """The formulas that come with the package, and those a user adds, as one library.
 
 Comes in: files. Goes out: `Library`: the derivative entries, and the functions that
-formulas may call. An in-place operator computes what the operator without the underscore
-does.
+formulas may call. An in-place operator computes what the operator without the
+underscore does.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuser import bessel, errorfunctions, special
 from fuser.entries import load, load_functions
 from fuser.formulas import Entry, EntryFile, FunctionEntry
 from fuser.functions import Function, Functions
 from fuser.optable import BY_ATEN, Primitive
 from fuser.resources import resource
 from fuser.signatures import parse_signature
-from fuser.special import SPECIAL
 
 PACKAGED = ("helpers.yaml", "definitions.yaml")
+# The modules whose import adds operators to `special.SPECIAL`.
+BUILDERS = (special, errorfunctions, bessel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class Library:
 
 def library(derivatives: Path | str | None = None, *more: Path | str) -> Library:
     """The packaged formulas; `derivatives` stands in for derivatives.yaml, and `more`
-    are files of functions like definitions.yaml. FormulaFileError for their mistakes."""
+    are files of functions like definitions.yaml. FormulaFileError for their mistakes.
+    """
     entries = load(derivatives or resource("derivatives.yaml"))
     paths = [*(resource(name) for name in PACKAGED), *more]
     functions = Functions([*_from_files(paths), *_builders()])
@@ -58,9 +61,9 @@ def _function(entry: FunctionEntry) -> Function:
 
 
 def _builders() -> Iterator[Function]:
-    for special in SPECIAL:
-        signature = parse_signature(special.signature)
-        yield Function(signature, special.promotes, None, special.builder)
+    for found in special.SPECIAL:
+        signature = parse_signature(found.signature)
+        yield Function(signature, found.promotes, None, found.builder)
 
 
 def _with_primitives(
@@ -74,13 +77,13 @@ def _with_primitives(
 
 
 def _is_whole(function: Function) -> bool:
-    """A primitive is a node of its own kind already; the others become call nodes."""
-    return not isinstance(function.body, Primitive)
+    """A primitive is a node of its own kind already; the others become call nodes, an
+    operator that computes in place what a primitive does among them."""
+    body = function.body
+    return not isinstance(body, Primitive) or body.aten != function.name
 
 
-def _with_inplace(
-    functions: Functions, entries: Iterable[Entry]
-) -> Iterator[Function]:
+def _with_inplace(functions: Functions, entries: Iterable[Entry]) -> Iterator[Function]:
     yield from functions.by_name.values()
     for entry in entries:
         found = functions.functional(entry.name)
