@@ -1,0 +1,113 @@
+"""How derivatives of a program are had: what is saved, what is run, what comes out.
+
+Comes in: the compiler's derivations, by sources. Goes out: `Saving`, what a call keeps,
+and `Recipe`, the same with positions in the tensors that a backward pass has at hand,
+so that it only picks and runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fuser.pipeline import Source
+
+if TYPE_CHECKING:
+    from atentriton.programs import Routine
+
+Mask = tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """How to get the derivatives of a routine.
+
+    `results` has an item for each derivative asked for: the number of an output of
+    `routine`, the source that it is equal to, or None for a zero. `sources` are the
+    tensors that `routine` takes, relative to the routine that was derived, and
+    `numbers` picks its numbers from that one's. `missing` has the message for each
+    input, by its number, whose derivative is asked for and is not implemented.
+    """
+
+    routine: Routine | None
+    sources: tuple[Source, ...]
+    numbers: tuple[int, ...]
+    results: tuple[int | Source | None, ...]
+    missing: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def reads(self) -> tuple[Source, ...]:
+        """The inputs and outputs whose values are needed: what has to be saved."""
+        used = [*self.sources, *(r for r in self.results if isinstance(r, tuple))]
+        return tuple(dict.fromkeys(s for s in used if s[0] in ("input", "output")))
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A backward pass over its pool of tensors: all cotangents, then what was saved.
+
+    `routine` runs on the `tensors` of the pool, with those `numbers` of the call.
+    `results` are (number of the input, number of an output, place in the pool): its
+    gradient is that output, or that tensor, or zero where both are None. `filled` says
+    that absent cotangents have to be given as zeros.
+    """
+
+    routine: Routine | None
+    tensors: tuple[int, ...]
+    numbers: tuple[int, ...]
+    results: tuple[tuple[int, int | None, int | None], ...]
+    filled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a call keeps for the gradients of the inputs marked in `needed`.
+
+    `reads` are the inputs and outputs that are saved, `derive` gives the derivation for
+    the cotangents that are there.
+    """
+
+    needed: Mask
+    reads: tuple[Source, ...]
+    differentiable: Mask
+    derive: Callable[[Mask], Derivation]
+    recipes: dict[Mask, Recipe] = field(default_factory=dict)
+
+    def recipe(self, defined: Mask) -> Recipe:
+        """The backward pass where the cotangents marked in `defined` are there."""
+        found = self.recipes.get(defined)
+        if found is None:
+            found = self.recipes[defined] = self._recipe(defined)
+        return found
+
+    def _recipe(self, defined: Mask) -> Recipe:
+        derivation = self.derive(defined)
+        filled = not set(derivation.reads) <= set(self.reads)
+        if filled:  # without some cotangents other tensors would be read
+            derivation = self.derive(self.differentiable)
+        place = _places(len(defined), self.reads)
+        refused = {i for i, _ in derivation.missing}
+        wanted = [i for i, n in enumerate(self.needed) if n and i not in refused]
+        results = tuple(
+            (
+                i,
+                result if isinstance(result, int) else None,
+                place[result] if isinstance(result, tuple) else None,
+            )
+            for i, result in zip(wanted, derivation.results, strict=True)
+        )
+        return Recipe(
+            derivation.routine,
+            tuple(place[s] for s in derivation.sources),
+            derivation.numbers,
+            results,
+            filled,
+        )
+
+
+def _places(outputs: int, reads: Sequence[Source]) -> dict[Source, int]:
+    """Where in the pool each source is."""
+    places: dict[Source, int] = {("cotangent", i): i for i in range(outputs)}
+    places |= {source: outputs + i for i, source in enumerate(reads)}
+    return places

@@ -1,0 +1,172 @@
+"""Memory: the shape and strides of results, and the walk of a kernel through it.
+
+Comes in: shapes and strides. Goes out: PyTorch's broadcast shape and output strides,
+and a `Walk`: the collapsed index space of one kernel with the `Layout` that its code
+depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._prims_common import compute_elementwise_output_strides
+
+from fuser.dtypes import int32, int64
+from fuser.kernel import Access, Layout
+
+Shape = tuple[int, ...]
+Strides = tuple[int, ...]
+
+INT32_MAX = 2**31 - 1
+
+
+def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
+    """The shape that the shapes broadcast to; RuntimeError in PyTorch's words."""
+    first = shapes[0]
+    if all(s == first for s in shapes):
+        return tuple(first)
+    rank = max(map(len, shapes))
+    result = [1] * rank
+    for shape in shapes:
+        offset = rank - len(shape)
+        for position, size in enumerate(shape, offset):
+            known = result[position]
+            if size == known or size == 1:
+                continue
+            if known != 1:
+                raise RuntimeError(
+                    f"The size of tensor a ({known}) must match the size of tensor b "
+                    f"({size}) at non-singleton dimension {position}"
+                )
+            result[position] = size
+    return tuple(result)
+
+
+def contiguous_strides(shape: Sequence[int]) -> Strides:
+    """The strides, in elements, of a new contiguous tensor."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def output_strides(shape: Shape, tensors: Sequence[Tensor]) -> Strides:
+    """The strides that PyTorch gives a new result of these operands, of shape `shape`.
+
+    A permuted or channels-last layout is kept, and gaps are closed.
+    """
+    if len(shape) < 2 or 0 in shape:
+        return contiguous_strides(shape)
+    if all(t.is_contiguous() and t.shape == shape for t in tensors):
+        return contiguous_strides(shape)
+    return tuple(
+        compute_elementwise_output_strides(*(t.expand(shape) for t in tensors))
+    )
+
+
+def expanded_strides(
+    shape: Shape, size: Sequence[int], stride: Sequence[int]
+) -> Strides:
+    """The strides of a tensor of size `size` when it is expanded to `shape`."""
+    missing = len(shape) - len(size)
+    kept = tuple(0 if n == 1 else s for n, s in zip(size, stride, strict=True))
+    return (0,) * missing + kept
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How one kernel goes through memory: `sizes`, and `strides[operand]`, in elements.
+
+    The last dimension is the innermost. Dimensions of size 1 are gone and those that
+    are one stretch of memory for every operand are merged.
+    """
+
+    layout: Layout
+    sizes: tuple[int, ...]
+    strides: tuple[Strides, ...]
+
+
+def walk(shape: Shape, strides: Sequence[Strides]) -> Walk:
+    """The collapsed index space of operands that have all been expanded to `shape`.
+
+    `strides` has one entry an operand, the results last; the order of the dimensions is
+    that of the last result, which is written once and in order.
+    """
+    lead = strides[-1]
+    dims = [d for d in range(len(shape)) if shape[d] != 1]
+    dims.sort(key=lambda d: (-lead[d], d))
+    sizes: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for d in dims:
+        if sizes and all(
+            s[-1] == given[d] * shape[d]
+            for s, given in zip(steps, strides, strict=True)
+        ):
+            sizes[-1] *= shape[d]
+            for s, given in zip(steps, strides, strict=True):
+                s[-1] = given[d]
+            continue
+        sizes.append(shape[d])
+        for s, given in zip(steps, strides, strict=True):
+            s.append(given[d])
+    if not sizes:  # one element: any stride will do, and 1 is what the flat loop has
+        sizes, steps = [1], [[1] for _ in strides]
+    access = tuple(_access(s[-1]) for s in steps)
+    layout = Layout(len(sizes), access, int64 if _is_far(sizes, steps) else int32)
+    return Walk(layout, tuple(sizes), tuple(map(tuple, steps)))
+
+
+def _access(stride: int) -> Access:
+    if stride == 0:
+        return Access.UNIFORM
+    return Access.LINEAR if stride == 1 else Access.STRIDED
+
+
+def _is_far(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> bool:
+    """Whether an offset, or the number of elements, can pass 2**31 - 1."""
+    count = 1
+    for size in sizes:
+        count *= size
+    if count > INT32_MAX:
+        return True
+    return any(
+        sum((size - 1) * step for size, step in zip(sizes, s, strict=True)) > INT32_MAX
+        for s in strides
+    )
+
+
+def overlaps(tensor: Tensor) -> bool:
+    """Whether two elements of the tensor share memory because it has been expanded."""
+    return any(
+        size > 1 and step == 0
+        for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
+
+def check_one_device(tensors: Sequence[Tensor]) -> torch.device:
+    """The device of the call: that of the tensors that have dimensions.
+
+    A CPU tensor without dimensions may stand beside tensors of another device. Raises
+    RuntimeError in PyTorch's words where devices are mixed otherwise.
+    """
+    device: Any = None
+    for t in tensors:
+        if t.device.type == "cpu" and t.dim() == 0:
+            continue
+        if device is None:
+            device = t.device
+        elif t.device != device:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two "
+                f"devices, {device} and {t.device}!"
+            )
+    if device is not None:
+        return device
+    others = [t.device for t in tensors if t.device.type != "cpu"]
+    return others[0] if others else torch.device("cpu")

@@ -1,0 +1,222 @@
+"""Where kernels run: which target a device has, and one launch of one kernel.
+
+Comes in: a program that is one kernel, how it walks memory, and a device. Goes out:
+`Launch`, which runs it on the tensors of a call. CPU tensors go to compiled C, GPU
+tensors to Triton, and CPU tensors to Triton's interpreter where TRITON_INTERPRET=1 is
+set. Where there is no compiler the reference runs, and says so once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from atentriton.layouts import Walk
+from fuser.program import Program
+from fuser.schedule import schedule
+
+Slots = Sequence[Tensor]
+Run = Callable[[Slots, Sequence[Any]], Any]
+
+# Below so many elements a kernel runs in one thread: PyTorch's own grain size.
+FEW_ELEMENTS = 32768
+
+_PYTHON: dict[str, type] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+}
+
+
+class Launch(Protocol):
+    """One kernel launch; `slots` are the tensors of the call, `numbers` its numbers."""
+
+    def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None: ...
+
+
+Target = Callable[[Program, Walk, tuple[int, ...], tuple[int, ...]], Launch]
+
+
+class ReferenceLaunch:
+    """The graph evaluated with PyTorch's operators."""
+
+    def __init__(
+        self,
+        program: Program,
+        walk: Walk,
+        operands: tuple[int, ...],
+        numbers: tuple[int, ...],
+    ) -> None:
+        self.program = program
+        self.inputs = operands[: len(program.inputs)]
+        self.outputs = operands[len(program.inputs) :]
+        self.numbers = numbers
+
+    def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None:
+        from atentriton.reference import evaluate
+
+        tensors = [slots[i].detach() for i in self.inputs]
+        found = evaluate(self.program, tensors, [numbers[i] for i in self.numbers])
+        for slot, value in zip(self.outputs, found, strict=True):
+            slots[slot].detach().copy_(value)
+
+
+def interpreted() -> bool:
+    """Whether Triton kernels run in Triton's interpreter, on CPU tensors."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def of_device(device: torch.device) -> Target:
+    """What runs kernels for tensors of that device."""
+    if device.type == "cpu" and not interpreted():
+        return _native()
+    if device.type in ("cpu", "cuda"):
+        return _triton()
+    return ReferenceLaunch
+
+
+class NativeLaunch:
+    """A compiled C kernel, its sizes and strides laid out for it once."""
+
+    def __init__(
+        self,
+        program: Program,
+        walk: Walk,
+        operands: tuple[int, ...],
+        numbers: tuple[int, ...],
+    ) -> None:
+        from atentriton import native
+
+        kernel = native.load(schedule(program, walk.layout))
+        self.kernel = kernel
+        self.function = kernel.function
+        self.operands = operands
+        self.flatten = flattener(program, numbers)
+        self.single_threaded = math.prod(walk.sizes) < FEW_ELEMENTS
+        self.shape: tuple[int, ...] = (walk.sizes[0],)
+        if not walk.layout.flat:
+            self.table = kernel.shape(walk.sizes, walk.strides)
+            at = ctypes.addressof(self.table)
+            self.shape = (at, at + 8 * len(walk.sizes))
+
+    def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None:
+        given = self.flatten(numbers) if self.flatten is not None else ()
+        pointers = [slots[i].data_ptr() for i in self.operands]
+        threads = 1 if self.single_threaded else torch.get_num_threads()
+        if self.function(*self.shape, *pointers, *given, threads):
+            raise RuntimeError("ZeroDivisionError")
+
+    def quick(self, allocate: Callable[[], Tensor], otherwise: Run) -> Run:
+        """The launch as one step, where the call's tensors are the kernel's in order.
+
+        `allocate` makes the one output; `otherwise` does the same by the longer way.
+        """
+        count = len(self.operands) - 1
+        if self.operands != tuple(range(count + 1)) or not self.single_threaded:
+            return otherwise
+        function, shape, flatten = self.function, self.shape, self.flatten
+        if flatten is None and count == 1:
+
+            def one(tensors: Slots, numbers: Sequence[Any]) -> Tensor:
+                (tensor,) = tensors
+                out = allocate()
+                if function(*shape, tensor.data_ptr(), out.data_ptr(), 1):
+                    raise RuntimeError("ZeroDivisionError")
+                return out
+
+            return one
+
+        def many(tensors: Slots, numbers: Sequence[Any]) -> Tensor:
+            out = allocate()
+            given = () if flatten is None else flatten(numbers)
+            pointers = [t.data_ptr() for t in tensors]
+            if function(*shape, *pointers, out.data_ptr(), *given, 1):
+                raise RuntimeError("ZeroDivisionError")
+            return out
+
+        return many
+
+
+class TritonLaunch:
+    """A Triton kernel, for a GPU or in the interpreter."""
+
+    def __init__(
+        self,
+        program: Program,
+        walk: Walk,
+        operands: tuple[int, ...],
+        numbers: tuple[int, ...],
+    ) -> None:
+        from atentriton import tritonkernels
+
+        self.kernel = tritonkernels.load(schedule(program, walk.layout))
+        self.operands = operands
+        self.flatten = flattener(program, numbers)
+        self.sizes = walk.sizes
+        self.strides = [step for strides in walk.strides for step in strides]
+
+    def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None:
+        given = self.flatten(numbers) if self.flatten is not None else ()
+        tensors = [slots[i].detach() for i in self.operands]
+        self.kernel(tensors, given, self.sizes, self.strides)
+
+
+Flatten = Callable[[Sequence[Any]], list[Any]]
+
+
+def flattener(program: Program, numbers: tuple[int, ...]) -> Flatten | None:
+    """How the numbers of a call become a kernel's: its own, a complex one as two."""
+    if not numbers:
+        return None
+    complex_ = tuple(n.dtype.is_complex for n in program.scalars)
+    kinds = tuple(_PYTHON[n.dtype.kind] for n in program.scalars)
+
+    def flatten(given: Sequence[Any]) -> list[Any]:
+        flat: list[Any] = []
+        for i, kind, pair in zip(numbers, kinds, complex_, strict=True):
+            value = kind(given[i])
+            flat += (value.real, value.imag) if pair else (value,)
+        return flat
+
+    return flatten
+
+
+@cache
+def _native() -> Target:
+    from atentriton import toolchain
+
+    try:
+        toolchain.toolchain()
+    except toolchain.NoCompilerError as error:
+        _fall_back(str(error))
+        return ReferenceLaunch
+    return NativeLaunch
+
+
+@cache
+def _triton() -> Target:
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        _fall_back(str(error))
+        return ReferenceLaunch
+    return TritonLaunch
+
+
+@cache
+def _fall_back(reason: str) -> None:
+    warnings.warn(
+        f"no kernels can be built ({reason}): PyTorch's own operators are used "
+        "instead, one for each step of a formula",
+        RuntimeWarning,
+        stacklevel=2,
+    )
