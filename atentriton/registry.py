@@ -1,0 +1,323 @@
+"""The operators as PyTorch's dispatcher knows them: torch.ops.atentriton.*.
+
+Comes in: the operators that have a value. Goes out: one functional operator for each,
+with its entry's schema, and `derived`, which runs any program by its lineage. Each has
+kernels for devices, for shapes alone (Meta and fake tensors), for vmap, and one above
+autograd that applies THE Function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, _add_batch_dim, _remove_batch_dim  # type: ignore[attr-defined]
+
+from atentriton import autograd, catalogue, gate, launch, programs
+from atentriton.autograd import Call, apply, below_autograd
+from atentriton.layouts import check_one_device, output_strides
+from atentriton.programs import Routine
+from atentriton.sites import MISS
+from atentriton.specs import key_of, specs_of, split
+from fuser.signatures import Signature
+
+NAMESPACE = "atentriton"
+# Without numbers there is no list of them: torch.export cannot save an empty one.
+DERIVED = "derived(str lineage, Tensor[] inputs, Scalar[]? numbers=None) -> Tensor[]"
+
+LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+
+
+def allocate(routine: Routine, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs as empty tensors, from shapes alone."""
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    strides = output_strides(tuple(shape), tensors)
+    device = check_one_device(tensors)
+    return [
+        torch.empty_strided(shape, strides, dtype=d, device=device)
+        for d in routine.dtypes
+    ]
+
+
+class Binder:
+    """Between arguments as the dispatcher gives them and one value an argument."""
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        self.arguments = signature.arguments
+        self.places = {a.name: i for i, a in enumerate(self.arguments)}
+        self.defaults = tuple(
+            a.default.value if a.default else None for a in self.arguments
+        )
+
+    @cached_property
+    def overload(self) -> Any:
+        """The operator in torch.ops."""
+        packet = getattr(torch.ops.atentriton, self.signature.base)
+        return getattr(packet, self.signature.overload or "default")
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """All arguments in order: the dispatcher leaves defaults out at the end."""
+        if len(args) == len(self.arguments):
+            return args
+        values = [*args, *self.defaults[len(args) :]]
+        for name, value in kwargs.items():
+            values[self.places[name]] = value
+        return values
+
+    def redispatch(self, values: Sequence[Any], operator: Any = None) -> Any:
+        """The operator, or another of the same signature, on arguments in order."""
+        places = self.places.items()
+        named = {n: values[i] for n, i in places if self.arguments[i].kwarg_only}
+        count = len(values) - len(named)
+        return (operator or self.overload)(*values[:count], **named)
+
+
+class Registered(Binder):
+    """An operator of the registry, and how its arguments become a routine's."""
+
+    def __init__(self, signature: Signature, operator: str) -> None:
+        super().__init__(signature)
+        self.operator = operator
+        self.known: dict[Any, Routine] = {}
+
+    def routine(
+        self, values: Sequence[Any], batched: Sequence[bool] | None = None
+    ) -> Routine:
+        """The routine for arguments given in the order of the signature."""
+        marks = batched or (False,) * len(values)
+        key = (torch.get_default_dtype(), *map(key_of, self.arguments, values, marks))
+        found = self.known.get(key)
+        if found is None:
+            specs = specs_of(self.signature, values, marks)
+            found = programs.routine(self.operator, specs, programs.default_dtype())
+            self.known[key] = found
+        return found
+
+    def device(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The kernel for memory."""
+        values = self.bind(args, kwargs)
+        tensors, numbers = split(self.signature, values)
+        routine = self.routine(values)
+        return _returned(routine, launch.run(routine, tensors, numbers))
+
+    def fake(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The kernel for shapes alone."""
+        values = self.bind(args, kwargs)
+        tensors, _ = split(self.signature, values)
+        routine = self.routine(values)
+        return _returned(routine, allocate(routine, tensors))
+
+    def autograd(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The kernel that records derivatives, and goes on below."""
+        values = self.bind(args, kwargs)
+        tensors, numbers = split(self.signature, values)
+
+        def compute(given: Sequence[Tensor]) -> Sequence[Any]:
+            items = iter(given)
+            again = [next(items) if isinstance(v, Tensor) else v for v in values]
+            found = below_autograd(lambda: self.redispatch(again))
+            return (found,) if isinstance(found, Tensor) else found
+
+        routine = self.routine(values)
+        found = autograd.immediate(routine, tensors, numbers)
+        if found is not MISS:
+            return found
+        if gate.records(tensors) and routine.derivable:
+            return _returned(routine, apply(Call(routine, numbers, compute), tensors))
+        return _returned(routine, compute(tensors))
+
+    def vmap(
+        self, info: Any, in_dims: Sequence[Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """The batching rule: the program of the unbatched arguments, on all at once."""
+        values = self.bind(args, kwargs)
+        dims = [*in_dims, *([None] * (len(values) - len(in_dims)))]
+        routine = self.routine(values, [d is not None for d in dims])
+        pairs = [
+            (v, d) for v, d in zip(values, dims, strict=True) if isinstance(v, Tensor)
+        ]
+        _, numbers = split(self.signature, values)
+        found = derived(routine.lineage, aligned(pairs), numbers)
+        return _returned(routine, found), 0
+
+    def legacy_vmap(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The same for the older vmap, which is_grads_batched still uses."""
+        values = self.bind(args, kwargs)
+        tensors, numbers = split(self.signature, values)
+        routine = self.routine(values)
+        return _returned(routine, _legacy_vmap(routine.lineage, tensors, numbers))
+
+
+def _returned(routine: Routine, outputs: Sequence[Tensor]) -> Any:
+    return outputs[0] if routine.single else tuple(outputs)
+
+
+def aligned(pairs: Sequence[tuple[Tensor, int | None]]) -> list[Tensor]:
+    """The tensors with their batch dimensions first, and as far from the right as each
+    other's: they broadcast as the unbatched ones did."""
+    rank = max(t.dim() - (d is not None) for t, d in pairs)
+    moved: list[Tensor] = []
+    for tensor, dim in pairs:
+        if dim is not None:
+            tensor = tensor.movedim(dim, 0)
+            missing = rank - (tensor.dim() - 1)
+            if missing:
+                tensor = tensor.reshape(
+                    tensor.shape[0], *(1,) * missing, *tensor.shape[1:]
+                )
+        moved.append(tensor)
+    return moved
+
+
+def derived(
+    lineage: str, inputs: Sequence[Tensor], numbers: Sequence[Any] | None
+) -> list[Tensor]:
+    """The outputs of any program, by its lineage, through the dispatcher."""
+    operator = torch.ops.atentriton.derived.default
+    return operator(lineage, list(inputs), list(numbers) if numbers else None)
+
+
+def _derived_device(
+    lineage: str, inputs: Sequence[Tensor], numbers: Sequence[Any] | None = None
+) -> list[Tensor]:
+    return launch.run(programs.of_lineage(lineage), inputs, numbers or ())
+
+
+def _derived_fake(
+    lineage: str, inputs: Sequence[Tensor], numbers: Sequence[Any] | None = None
+) -> list[Tensor]:
+    return allocate(programs.of_lineage(lineage), inputs)
+
+
+def _derived_autograd(
+    lineage: str, inputs: Sequence[Tensor], numbers: Sequence[Any] | None = None
+) -> list[Tensor]:
+    def compute(given: Sequence[Tensor]) -> Sequence[Tensor]:
+        return below_autograd(lambda: derived(lineage, given, numbers))
+
+    routine = programs.of_lineage(lineage)
+    found = autograd.immediate(routine, inputs, numbers or ())
+    if found is not MISS:
+        return [found] if routine.single else list(found)
+    if gate.records(inputs) and routine.derivable:
+        return list(apply(Call(routine, numbers or (), compute), inputs))
+    return list(compute(inputs))
+
+
+def _derived_vmap(
+    info: Any,
+    in_dims: Sequence[Any],
+    lineage: str,
+    inputs: Sequence[Tensor],
+    numbers: Sequence[Any] | None = None,
+) -> tuple[list[Tensor], int]:
+    pairs = list(zip(inputs, in_dims[1], strict=True))
+    return derived(lineage, aligned(pairs), numbers), 0
+
+
+def _legacy_vmap(
+    lineage: str, inputs: Sequence[Tensor], numbers: Sequence[Any] | None = None
+) -> list[Tensor]:
+    """The kernel for tensors that the older vmap has batched, at any of its levels.
+
+    Each level becomes a dimension in front: of size 1 where a tensor is not batched at
+    it, so that the tensors broadcast.
+    """
+    levels = range(1, torch._C._vmapmode_increment_nesting())
+    torch._C._vmapmode_decrement_nesting()
+    rank = max(t.dim() for t in inputs)
+    physical: list[Tensor] = []
+    for tensor in inputs:
+        missing = rank - tensor.dim()
+        for level in reversed(levels):
+            tensor = _remove_batch_dim(tensor, level, 1, 0)
+        outer, inner = tensor.shape[: len(levels)], tensor.shape[len(levels) :]
+        physical.append(tensor.reshape(*outer, *(1,) * missing, *inner))
+    outputs = derived(lineage, physical, numbers)
+    for i, output in enumerate(outputs):
+        for level in levels:
+            if output.shape[0] == 1:
+                output = output.squeeze(0)
+            else:
+                output = _add_batch_dim(output, 0, level)
+        outputs[i] = output
+    return outputs
+
+
+def _implement(
+    name: str,
+    device: Callable[..., Any],
+    fake: Callable[..., Any],
+    autograd: Callable[..., Any],
+    vmap: Callable[..., Any],
+    legacy_vmap: Callable[..., Any],
+) -> None:
+    LIBRARY.impl(name, device, "CPU")
+    LIBRARY.impl(name, device, "CUDA")
+    LIBRARY.impl(name, autograd, "Autograd")
+    LIBRARY.impl(name, legacy_vmap, "Batched")
+    qualified = f"{NAMESPACE}::{name}"
+    torch.library.register_fake(qualified, fake, lib=LIBRARY)
+    torch.library.register_vmap(qualified, vmap, lib=LIBRARY)
+
+
+OPERATORS: dict[str, Registered] = {}
+
+
+def register(operator: str) -> Registered:
+    """Make the operator known to the dispatcher, once; its schema is its signature.
+
+    An in-place operator becomes a functional overload `in_place`, which has the
+    in-place entry's derivative; writing over the argument is left to the caller.
+    """
+    found = OPERATORS.get(operator)
+    if found is None:
+        signature = _functional(programs.compiler().operator(operator).signature)
+        found = OPERATORS[operator] = Registered(signature, operator)
+        LIBRARY.define(str(signature))
+        _implement(
+            signature.name,
+            found.device,
+            found.fake,
+            found.autograd,
+            found.vmap,
+            found.legacy_vmap,
+        )
+    return found
+
+
+def register_all() -> None:
+    """Register every operator that computes by formulas, in-place ones included."""
+    for name in sorted(catalogue.valued()):
+        if not programs.compiler().operator(name).signature.view:
+            register(name)
+
+
+def _functional(signature: Signature) -> Signature:
+    if not signature.inplace:
+        return signature
+    overload = f"{signature.overload}_in_place" if signature.overload else "in_place"
+    first, *others = signature.arguments
+    (returned,) = signature.returns
+    return replace(
+        signature,
+        base=signature.base.removesuffix("_"),
+        overload=overload,
+        arguments=(replace(first, alias=None), *others),
+        returns=(replace(returned, alias=None),),
+    )
+
+
+LIBRARY.define(DERIVED)
+_implement(
+    "derived",
+    _derived_device,
+    _derived_fake,
+    _derived_autograd,
+    _derived_vmap,
+    _legacy_vmap,
+)
