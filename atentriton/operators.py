@@ -1,0 +1,232 @@
+"""One overload of an operator, as something to call.
+
+Comes in: a full name and what the catalogue says of it. Goes out: a `Fused` operator,
+which computes by formulas; an `InPlace` one; a `Torch` one, where torch's own operator
+runs; or a `NotYet`, which says why nothing does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from atentriton import (
+    autograd,
+    binding,
+    catalogue,
+    gate,
+    inplace,
+    matrix,
+    programs,
+)
+from atentriton.catalogue import functional_name
+from atentriton.registry import Registered, register
+from atentriton.sites import MISS, Attempt, Sites, attempt
+from atentriton.specs import split
+from atentriton.targets import Run
+from fuser.signatures import Signature
+
+# Arguments about memory and place, not about values: torch's operator sees to them.
+OF_PLACE = frozenset({"Layout", "Device", "MemoryFormat", "Generator"})
+
+
+class Overload:
+    """What all kinds have in common: a name, a signature, a readable description."""
+
+    def __init__(self, name: str, signature: Signature) -> None:
+        self.name = name
+        self.signature = signature
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = "\n".join([str(signature), *self._lines()])
+
+    def __repr__(self) -> str:
+        return f"<atentriton operator {self.signature}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from atentriton import ops  # which needs this module
+
+        base, _, overload = self.name.partition(".")
+        return ops._named, (base, overload or "default")
+
+    def _lines(self) -> list[str]:
+        return [f"    {line}" for line in catalogue.formulas(self.name)]
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class Fused(Overload):
+    """An operator whose value and derivatives are kernels made from formulas."""
+
+    def __init__(self, name: str) -> None:
+        self.registered: Registered = register(name)
+        super().__init__(name, self.registered.signature)
+        self.operator = self.registered.overload
+        self.sites = Sites()
+        self._checked: set[tuple[type, ...]] = set()
+        self._of_place = tuple(
+            i
+            for i, a in enumerate(self.signature.arguments)
+            if a.type.base in OF_PLACE or a.name == "pin_memory"
+        )
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        found = self.sites.call(args, kwargs)
+        return self.anew(args, kwargs) if found is MISS else found
+
+    def anew(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        also: Sites | None = None,
+    ) -> Any:
+        """A call that looks like none before; the next one like it will be quick."""
+        if is_compiling():
+            return self.operator(*args, **kwargs)
+        values = self._bound(args, kwargs)
+        if self._of_place and any(values[i] is not None for i in self._of_place):
+            return catalogue.aten(self.name)(*args, **kwargs)
+        tensors, numbers = split(self.signature, values)
+        if not gate.direct(tensors):
+            return self.registered.redispatch(values)
+        routine = self.registered.routine(values)
+        if any(t.is_conj() or t.is_neg() for t in tensors):
+            return autograd.immediate(routine, tensors, numbers)
+        run = autograd.runner(routine, tensors)
+        for sites in (self.sites, also):
+            if sites is not None and sites.has_room(args, kwargs):
+                again = self._attempt(args, kwargs, values, run)
+                if again is not None:
+                    sites.add(args, kwargs, again)
+        return run(tensors, numbers)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """One value an argument; types that have been checked are not checked again."""
+        types = tuple(map(type, args))
+        if not kwargs and types in self._checked:
+            return [*args, *self.registered.defaults[len(args) :]]
+        values = binding.bind(self.signature, args, kwargs)
+        if not kwargs and all(v is a for v, a in zip(values, args, strict=False)):
+            self._checked.add(types)
+        return values
+
+    def _attempt(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        values: Sequence[Any],
+        run: Run,
+    ) -> Attempt | None:
+        given = (*args, *kwargs.values())
+        places: list[int | None] = list(range(len(args)))
+        names = list(kwargs)
+        for argument in self.signature.arguments[len(args) :]:
+            named = argument.name in kwargs
+            places.append(len(args) + names.index(argument.name) if named else None)
+        return attempt(self.signature.arguments, places, given, values, run)
+
+    def on(self, values: Sequence[Any]) -> Any:
+        """The operator on one value an argument, in order."""
+        tensors, numbers = split(self.signature, values)
+        routine = self.registered.routine(values)
+        found = autograd.immediate(routine, tensors, numbers)
+        return self.registered.redispatch(values) if found is MISS else found
+
+
+class InPlace(Overload):
+    """An operator that writes its result over its first argument.
+
+    It computes what the functional operator does; the derivative is the functional
+    one's, unless derivatives.yaml has an entry for the in-place operator itself.
+    """
+
+    def __init__(self, name: str) -> None:
+        own = name in programs.compiler().entries
+        self.functional = Fused(name if own else functional_name(name) or name)
+        super().__init__(name, self.functional.signature)
+
+    def __repr__(self) -> str:
+        return f"<atentriton operator {self.name}, {self.signature} in place>"
+
+    def _lines(self) -> list[str]:
+        return [f"    {x}" for x in catalogue.formulas(self.functional.name)]
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        if is_compiling():  # a copy that nothing needs falls away there
+            target = args[0] if args else kwargs.pop("self")
+            result = self.functional(target.clone(), *args[1:], **kwargs)
+            return target.copy_(result)
+        values = binding.bind(self.signature, args, kwargs)
+        tensors, numbers = split(self.signature, values)
+        routine = self.functional.registered.routine(values)
+
+        def functional(given: Sequence[Tensor]) -> Tensor:
+            items = iter(given)
+            again = [next(items) if isinstance(v, Tensor) else v for v in values]
+            return self.functional.on(again)
+
+        return inplace.run(routine, tensors, numbers, functional)
+
+
+class Torch(Overload):
+    """torch's own operator; `reason` says why it is the one to run."""
+
+    def __init__(self, name: str, signature: Signature, reason: str) -> None:
+        self.reason = reason
+        self.operator = catalogue.aten(name)
+        super().__init__(name, signature)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self.operator(*args, **kwargs)
+
+    def _lines(self) -> list[str]:
+        return [f"    torch's own operator: {self.reason}", *super()._lines()]
+
+
+class Matrix(Overload):
+    """torch's product of matrices, with derivatives by the formulas."""
+
+    def __init__(self, name: str, signature: Signature) -> None:
+        super().__init__(name, signature)
+        self.product = matrix.make(name)
+        self.operator = self.product.overload
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return self.operator(*args, **kwargs)
+        return self.product(*args, **kwargs)
+
+
+class NotYet(Overload):
+    """An operator that cannot be run; calling it says why."""
+
+    def __init__(self, name: str, signature: Signature, reason: str) -> None:
+        self.reason = reason
+        super().__init__(name, signature)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{self.name} is not there yet: {self.reason}")
+
+    def _lines(self) -> list[str]:
+        return [f"    not there yet: {self.reason}", *super()._lines()]
+
+
+def make(name: str) -> Overload:
+    """The operator of that full name, of the kind that the catalogue says."""
+    functional = functional_name(name)
+    if functional is not None and functional in catalogue.valued():
+        return InPlace(name)
+    operator = programs.compiler().operator(name)
+    verdict = catalogue.verdict_on(name)
+    if verdict is None:
+        return Fused(name)
+    if verdict.kind == "not_yet":
+        return NotYet(name, operator.signature, verdict.reason)
+    if name in catalogue.valued() and not operator.signature.view:
+        return Fused(name)
+    if verdict.kind == "matrix":
+        return Matrix(name, operator.signature)
+    return Torch(name, operator.signature, verdict.reason)
