@@ -1,0 +1,325 @@
+"""Formulas over whole tensors: torch runs what is not pointwise, the rest is fused.
+
+Comes in: the tree of a formula, and what its names stand for: tensors, numbers, lists
+of sizes, `Geometry` where only a tensor's shape is kept, ZERO for a tangent that is not
+there. Goes out: the formula's value. Each largest pointwise part becomes one program
+over the tensors that the other parts have given, and so is differentiable like any
+other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atentriton import autograd, programs, specs
+from atentriton.helpers import FUNCTIONS
+from fuser import syntax
+from fuser.errors import FormulaError
+from fuser.ir import Static
+from fuser.lower import CONSTANTS
+from fuser.specs import ScalarSpec, Spec, TensorSpec
+from fuser.syntax import Expr, unparse
+
+
+class Zero:
+    """A tensor of zeros that takes no memory and no time."""
+
+    def __repr__(self) -> str:
+        return "ZERO"
+
+
+ZERO = Zero()
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What may be asked of a tensor without keeping it alive."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(tensor: Tensor) -> Geometry:
+        return Geometry(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    "sizes": lambda g: list(g.sizes),
+    "sym_sizes": lambda g: list(g.sizes),
+    "strides": lambda g: list(g.strides),
+    "sym_strides": lambda g: list(g.strides),
+    "size": lambda g, dim: g.sizes[dim],
+    "sym_size": lambda g, dim: g.sizes[dim],
+    "dim": lambda g: len(g.sizes),
+    "numel": lambda g: math.prod(g.sizes),
+    "sym_numel": lambda g: math.prod(g.sizes),
+    "scalar_type": lambda g: g.dtype,
+}
+"""Methods that read a tensor's geometry and never its elements."""
+
+# Functions, beside sums, that give zeros for zeros in any of their arguments.
+LINEAR = frozenset(
+    (
+        *("mm", "bmm", "mv", "ger", "outer", "dot", "vdot", "matmul"),
+        *("t", "transpose", "unsqueeze", "squeeze", "expand", "view", "reshape", "sum"),
+        *("conj", "neg", "mul", "maybe_multiply"),
+        *("mm_mat1_backward", "mm_mat2_backward"),
+    )
+)
+CONJUGATE = frozenset({"conj", "resolve_conj"})
+
+
+def reads(expr: Expr) -> tuple[frozenset[str], frozenset[str]]:
+    """The names whose elements the formula reads, and those of mere geometry."""
+    asked: set[str] = set()
+    within: list[Expr] = [expr]
+    elements: set[str] = set()
+    while within:
+        node = within.pop()
+        if isinstance(node, syntax.Method) and node.name in QUESTIONS:
+            receiver = syntax.bare(node.receiver)
+            if isinstance(receiver, syntax.Name):
+                asked.add(receiver.id)
+                within.extend(node.args)
+                continue
+        if isinstance(node, syntax.Name) and not node.namespace:
+            elements.add(node.id)
+        within.extend(syntax.children(node))
+    return frozenset(elements), frozenset(asked - elements)
+
+
+class Evaluator:
+    """Evaluates formulas under the meaning of their names."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self.names = names
+
+    def value(self, expr: Expr) -> Any:
+        """The formula's value: a tensor, a number, a list, None or ZERO."""
+        match expr:
+            case syntax.Paren(inner=inner) | syntax.Commented(inner=inner):
+                return self.value(inner)
+            case syntax.Literal(value=value):
+                return value
+            case syntax.Name(id=name):
+                return self._name(expr, name)
+            case syntax.Braces(items=items):
+                return [self.value(i) for i in items]
+            case syntax.Index(base=base, index=index):
+                return self.value(base)[self.value(index)]
+            case syntax.Conditional(test=test, then=then, otherwise=otherwise):
+                test = self.value(test)
+                if not isinstance(test, Tensor):
+                    return self.value(then if test else otherwise)
+            case syntax.Method(receiver=receiver, name=name, args=args):
+                if not self._is_pointwise(name, len(args) + 1):
+                    return self._method(expr)
+                if name in CONJUGATE:
+                    return self._conjugate(self.value(receiver))
+            case syntax.Call(function=function, args=args):
+                if not self._is_pointwise(function, len(args)):
+                    return self._function(expr)
+            case _:
+                pass
+        return _Pointwise(self).value(expr)
+
+    def _name(self, expr: syntax.Name, name: str) -> Any:
+        if name in self.names:
+            return self.names[name]
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        raise FormulaError(f'"{name}" does not stand for anything here', expr.span)
+
+    def _is_pointwise(self, name: str, count: int) -> bool:
+        if name in QUESTIONS or name in FUNCTIONS:
+            return False
+        functions = programs.compiler().functions
+        if functions.primitive(name) is not None:
+            return True
+        return any(
+            len(f.signature.arguments) >= count for f in functions.overloads(name)
+        )
+
+    def _conjugate(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.conj()
+        return value.conjugate() if isinstance(value, complex) else value
+
+    def _method(self, expr: syntax.Method) -> Any:
+        receiver = self.value(expr.receiver)
+        args = [self.value(a) for a in expr.args]
+        if expr.name in QUESTIONS:
+            asked = Geometry.of(receiver) if isinstance(receiver, Tensor) else receiver
+            return QUESTIONS[expr.name](asked, *args)
+        return self._apply(expr.name, [receiver, *args], expr)
+
+    def _function(self, expr: syntax.Call) -> Any:
+        args = [self.value(a) for a in expr.args]
+        if expr.function == "get" and expr.template:
+            return args[0][int(expr.template[0])]
+        return self._apply(expr.function, args, expr)
+
+    def _apply(self, name: str, args: list[Any], expr: syntax.Call | syntax.Method):
+        """A function that is not pointwise: a helper, or torch's."""
+        if any(a is ZERO for a in args):
+            if name in LINEAR:
+                return ZERO
+            raise FormulaError(f"{name} of a tangent that is not there", expr.span)
+        if name in FUNCTIONS:
+            return FUNCTIONS[name](*args)
+        from atentriton import matrix  # which needs this module
+
+        found = matrix.by_base(name) or getattr(torch.ops.aten, name, None)
+        if found is None:
+            raise FormulaError(f'there is no function "{name}"', expr.span)
+        return found(*args)
+
+
+class _Pointwise:
+    """One largest pointwise part: its tree over leaves, and what the leaves are."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+        self.leaves: dict[str, Any] = {}
+
+    def value(self, expr: Expr) -> Any:
+        tree = self.rewritten(expr)
+        if tree is ZERO:
+            return ZERO
+        if isinstance(tree, syntax.Name) and tree.id in self.leaves:
+            return self.leaves[tree.id]
+        if not any(isinstance(v, Tensor) for v in self.leaves.values()):
+            return _number(tree, self.leaves)
+        return _run(tree, self.leaves)
+
+    def rewritten(self, expr: Expr) -> Any:
+        """The part over leaves; ZERO where a missing tangent makes all of it zero."""
+        match expr:
+            case syntax.Paren(inner=inner) | syntax.Commented(inner=inner):
+                inner = self.rewritten(inner)
+                return ZERO if inner is ZERO else syntax.Paren(inner)
+            case syntax.Unary(op=op, operand=operand):
+                operand = self.rewritten(operand)
+                return ZERO if operand is ZERO else syntax.Unary(op, operand)
+            case syntax.Binary(op=op, left=left, right=right):
+                return self._binary(
+                    op, self.rewritten(left), self.rewritten(right), expr
+                )
+            case syntax.Call(function=function, args=args):
+                if self.evaluator._is_pointwise(function, len(args)):
+                    return self._applied(function, args, expr)
+            case syntax.Method(receiver=receiver, name=name, args=args):
+                if self.evaluator._is_pointwise(name, len(args) + 1):
+                    return self._applied(name, (receiver, *args), expr)
+            case syntax.Literal():
+                return expr
+            case _:
+                pass
+        return self._leaf(self.evaluator.value(expr))
+
+    def _leaf(self, value: Any) -> Any:
+        if value is ZERO:
+            return ZERO
+        for name, known in self.leaves.items():
+            if known is value:
+                return syntax.Name(name)
+        letter = "t" if isinstance(value, Tensor) else "s"
+        name = f"{letter}{sum(n[0] == letter for n in self.leaves)}"
+        self.leaves[name] = value
+        return syntax.Name(name)
+
+    def _binary(self, op: str, left: Any, right: Any, expr: syntax.Binary) -> Any:
+        if op == "*" and (left is ZERO or right is ZERO):
+            return ZERO
+        if op == "/" and left is ZERO and right is not ZERO:
+            return ZERO
+        if op in ("+", "-") and (left is ZERO or right is ZERO):
+            if right is ZERO:
+                return left
+            return right if op == "+" else syntax.Unary("-", syntax.Paren(right))
+        if left is ZERO or right is ZERO:
+            raise FormulaError(f"{op} of a tangent that is not there", expr.span)
+        return syntax.Binary(op, left, right)
+
+    def _applied(self, name: str, args: Sequence[Expr], expr: Expr) -> Any:
+        given = [self.rewritten(a) for a in args]
+        if any(g is ZERO for g in given):
+            if name in LINEAR:
+                return ZERO
+            raise FormulaError(f"{name} of a tangent that is not there", expr.span)
+        return syntax.Call(name, tuple(given))
+
+
+def _number(tree: Expr, leaves: Mapping[str, Any]) -> Any:
+    """A part without tensors: numbers, as Python computes with them."""
+    match tree:
+        case syntax.Paren(inner=inner):
+            return _number(inner, leaves)
+        case syntax.Literal(value=value):
+            return value
+        case syntax.Name(id=name):
+            return leaves[name]
+        case syntax.Unary(op=op, operand=operand):
+            return _UNARY[op](_number(operand, leaves))
+        case syntax.Binary(op=op, left=left, right=right):
+            return _BINARY[op](_number(left, leaves), _number(right, leaves))
+        case syntax.Call(function=function, args=(argument,)) if function in CONJUGATE:
+            value = _number(argument, leaves)
+            return value.conjugate() if isinstance(value, complex) else value
+        case _:
+            raise FormulaError(
+                f"{unparse(tree)} is not computed with numbers", tree.span
+            )
+
+
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "-": lambda a: -a,
+    "+": lambda a: a,
+    "!": lambda a: not a,
+    "*": lambda a: a,
+}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+    "&&": lambda a, b: a and b,
+    "||": lambda a, b: a or b,
+}
+
+
+def _run(tree: Expr, leaves: Mapping[str, Any]) -> Tensor:
+    """The part as one program on its leaves."""
+    kinds = {name: _spec(value) for name, value in leaves.items()}
+    routine = programs.of_formula(unparse(tree), kinds, programs.default_dtype())
+    tensors = [v for v in leaves.values() if isinstance(v, Tensor)]
+    same = programs.bare(routine.program.outputs[0])
+    if same is not None:
+        tensor = leaves[str(same.attrs)]
+        if all(tensor.shape == t.shape for t in tensors):
+            return tensor
+    numbers = [v for n, v in leaves.items() if isinstance(kinds[n], ScalarSpec)]
+    return autograd.call(routine, tensors, numbers)[0]
+
+
+def _spec(value: Any) -> Spec:
+    if isinstance(value, Tensor):
+        return TensorSpec(specs.dtype_of(value.dtype), value.dim() == 0)
+    if isinstance(value, torch.dtype):
+        return Static(specs.dtype_of(value))
+    if value is None or isinstance(value, str | bool):
+        return Static(value)
+    if type(value) in (int, float) and value == 1:
+        return Static(value)  # nothing has to be multiplied by it
+    return ScalarSpec(specs.kind_of(value))
