@@ -19,7 +19,15 @@ from fuser.formulas import Formula, FunctionEntry
 from fuser.functions import Function, Functions
 from fuser.ir import CallTarget, Node, Static
 from fuser.optable import Primitive
-from fuser.rows import apply_row, linear_in_absent, present, zero_dim
+from fuser.rows import (
+    apply_row,
+    as_operand,
+    as_operands,
+    linear_in_absent,
+    present,
+    takes,
+    zero_dim,
+)
 from fuser.signatures import Argument
 from fuser.values import (
     NUMBER_DTYPES,
@@ -93,6 +101,7 @@ class Lowering:
         self.functions = functions
         self.opaque = opaque
         self.default = default
+        self._calling: list[str] = []  # the functions whose formulas are being lowered
 
     # -- expressions ---------------------------------------------------------------
 
@@ -102,10 +111,10 @@ class Lowering:
             case syntax.Name():
                 return self._name(expr, names)
             case syntax.Method(receiver=receiver, name=name, args=args):
-                if isinstance(receiver, syntax.Name) and receiver.id == "GradMode":
-                    return number(True)
                 values = [self.value(a, names) for a in (receiver, *args)]
                 return self.apply(name, values, expr.name_span)
+            case syntax.Call(namespace="GradMode::"):
+                return number(True)  # what is derived can be derived again
             case syntax.Call(function=function, args=args):
                 values = [self.value(a, names) for a in args]
                 if expr.template and function in ("get", "tuple"):
@@ -210,9 +219,14 @@ class Lowering:
             zero = linear_in_absent(name, args)
             if zero is not None:
                 return zero
-            if len(args) == row.arity:
+            known = len(args) == row.arity
+            if known and takes(row, args, self.default):
                 return apply_row(row, args, self.default, span)
-        found = self.functions.resolve(name, args)
+            found = self.functions.resolve(name, args)
+            if known and (found is None or found[0].name in self._calling):
+                return apply_row(row, args, self.default, span)  # which says why not
+        else:
+            found = self.functions.resolve(name, args)
         if found is not None:
             return self.call(found[0], found[1], span)
         if name.endswith("_") and not name.endswith("__"):
@@ -226,7 +240,11 @@ class Lowering:
     def call(self, function: Function, bound: Names, span: Span = NOWHERE) -> Value:
         """A function of the registry on its arguments by name."""
         if isinstance(function.body, Primitive):
-            return apply_row(function.body, [*bound.values()], self.default, span)
+            row, base = function.body, function.signature.base
+            args = as_operands(row, base, [*bound.values()], self.default)
+            value = apply_row(row, args, self.default, span)
+            whole = function.name in self.opaque
+            return self.whole(function, bound, value) if whole else value
         arguments = function.signature.arguments
         result: DType | None = None
         if function.promotes is not None:
@@ -240,7 +258,11 @@ class Lowering:
                 a.name: self._prepared(function, a, bound[a.name], common)
                 for a in arguments
             }
-        value = self.body(function, bound)
+        self._calling.append(function.name)
+        try:
+            value = self.body(function, bound)
+        finally:
+            self._calling.pop()
         if result is not None:
             value = self._typed(value, result, zero_dim(bound.values()))
         if function.name in self.opaque:
@@ -272,15 +294,14 @@ class Lowering:
         """An argument that takes part in the promotion, in the common dtype."""
         if not function.takes_part(argument) or not isinstance(value, Tensor | Number):
             return value
+        value = as_operand(function.signature.base, value, common)
         if argument.is_tensor:
             flat = not isinstance(value, Tensor) or value.zero_dim
             return Tensor(convert(value.node, common.opmath), common, flat)
-        return self._scalar(value, common) if isinstance(value, Number) else value
-
-    def _scalar(self, value: Number, common: DType) -> Number:
-        """A number that counted in promotion, in the kind of the common dtype."""
-        target = NUMBER_DTYPES[common.kind]
-        return Number(fold_number(convert(value.node, target)))
+        if isinstance(value, Number):  # in the kind of the common dtype
+            node = convert(value.node, NUMBER_DTYPES[common.kind])
+            return Number(fold_number(node))
+        return value
 
     def body(self, function: Function, bound: Names) -> Value:
         """What the function computes: its formulas' values, or what it builds."""

@@ -15,16 +15,19 @@ from fuser.errors import FormulaError, Span
 from fuser.fold import fold_number
 from fuser.ir import Node, Static
 from fuser.optable import Primitive
+from fuser.rounding import rounded
 from fuser.values import (
     NUMBER_DTYPES,
     Number,
     Tensor,
     Undefined,
     Value,
+    number,
     promoted,
     result_type,
 )
 
+_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow"})
 _LINEAR = frozenset({"neg", "conj", "real", "imag"})
 
 
@@ -46,6 +49,22 @@ def apply_row(
         return _of_tensors(row, operands, default)
     except TypeError as error:
         raise FormulaError(str(error), span) from None
+
+
+def takes(row: Primitive, args: Sequence[Value], default: DType) -> bool:
+    """Whether the row has a meaning of its own for what the tensors have in common.
+
+    It has none for some integers and complex numbers, for which an operator of that
+    name may well have a value (`floor` of an integer).
+    """
+    operands = [a for a in args if isinstance(a, Tensor | Number)]
+    tensors = [a for a in operands if isinstance(a, Tensor)]
+    if row.rule in ("select", "logical") or len(operands) != len(args) or not tensors:
+        return True
+    if all(t.dtype.kind in row.kinds for t in tensors):
+        return True
+    common, _ = promoted(operands, row.promotes, default)
+    return common.kind == "bool" or common.kind in row.kinds
 
 
 def linear_in_absent(name: str, args: Sequence[Value]) -> Value | None:
@@ -75,6 +94,38 @@ def present(value: Value, others: Iterable[Value], default: DType) -> Value:
     beside = [o for o in others if isinstance(o, Tensor)]
     dtype = value.dtype or (result_type(beside, default) if beside else default)
     return Tensor(ir.const(0, dtype.opmath), dtype)
+
+
+def as_operands(
+    row: Primitive, operator: str, args: Sequence[Value], default: DType
+) -> Sequence[Value]:
+    """The arguments of a row that is called as the operator of that base name."""
+    if row.rule in ("select", "logical") or row.promotes == "keep":
+        return args
+    common, _ = promoted(args, row.promotes, default)
+    return [
+        as_operand(operator, a, common) if isinstance(a, Tensor | Number) else a
+        for a in args
+    ]
+
+
+def as_operand(operator: str, value: Tensor | Number, common: DType) -> Tensor | Number:
+    """The value as a half type holds it, where the operator brings it to one.
+
+    PyTorch converts all operands before it computes, but that arithmetic takes a
+    number, and a tensor without dimensions, as it is.
+    """
+    if not common.is_half or (isinstance(value, Tensor) and value.dtype == common):
+        return value
+    exact = operator.rstrip("_") in _ARITHMETIC
+    if exact and (isinstance(value, Number) or value.zero_dim):
+        return value
+    if isinstance(value, Tensor):
+        node = ir.cast(ir.cast(value.node, common), common.opmath)
+        return Tensor(node, common, value.zero_dim)
+    if value.constant is not None:
+        return number(rounded(value.constant, common))
+    return Number(ir.cast(ir.cast(value.node, common), NUMBER_DTYPES["float"]))
 
 
 def zero_dim(values: Iterable[Value]) -> bool:
@@ -129,20 +180,9 @@ def _of_tensors(
     common, result = promoted(operands, row.promotes, default)
     if common.kind == "bool" and row.name == "sub":
         raise TypeError("a bool cannot be subtracted; use logical_xor")
-    nodes = [_converted(row, a, common) for a in operands]
+    nodes = [convert(a.node, common.opmath) for a in operands]
     if row.rule == "complex":
         result = result.complex
     elif row.rule == "real":
         result = result.real
     return Tensor(primitive(row.name, *test, *nodes), result, flat)
-
-
-def _converted(row: Primitive, operand: Tensor | Number, common: DType) -> Node:
-    """The operand in the type that is computed in.
-
-    A number is compared as a half tensor would hold it; arithmetic takes it as it is.
-    """
-    node = convert(operand.node, common.opmath)
-    if common.is_half and row.promotes == "always_bool" and isinstance(operand, Number):
-        node = ir.cast(ir.cast(node, common), common.opmath)
-    return node

@@ -1,4 +1,4 @@
-"""What an expression of a formula stands for while it is lowered, and PyTorch's promotion.
+"""What expressions stand for while a formula is lowered, and PyTorch's promotion.
 
 Comes in: nodes with what PyTorch would know of them. Goes out: `Tensor`, `Number`,
 `Tuple` and `ir.Static` values, and the dtype that several of them have together.
@@ -130,8 +130,8 @@ def promoted(
 ) -> tuple[DType, DType]:
     """(common dtype of the arguments, dtype of the result) under a promotion kind.
 
-    The kinds are torch's ELEMENTWISE_TYPE_PROMOTION_KIND in lower case. The common dtype
-    is what the arguments are converted to; computing widens it to its opmath.
+    The kinds are torch's ELEMENTWISE_TYPE_PROMOTION_KIND in lower case. The common
+    dtype is what the arguments are converted to; computing widens it to its opmath.
     """
     common = result_type(values, default)
     if promotes == "int_to_float" and common.kind in ("bool", "int"):

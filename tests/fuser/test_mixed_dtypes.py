@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from atentriton.specs import TO_TORCH
 from fuser import dtypes, ir
 from fuser.dtypes import DType
 from fuser.ir import Static
@@ -104,6 +105,46 @@ def test_mixed_and_half_dtypes(
         close(mine, theirs, tensors)
 
 
+FLAT = TensorSpec(F64, zero_dim=True)
+NUMBERS = ["eq", "gt", "le", "mul", "add", "div", "fmod", "remainder"]
+ZERO_DIM = ["eq", "mul", "add", "div", "fmod", "remainder", "maximum", "atan2", "xlogy"]
+
+
+@pytest.mark.parametrize("dtype", [F16, dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("base", NUMBERS)
+def test_numbers_beside_halves(compiler: Compiler, base: str, dtype: DType) -> None:
+    """They are rounded to the half first, but in arithmetic; as PyTorch has it."""
+    specs: list[Spec] = [TensorSpec(dtype), REAL]
+    if base == "add":
+        specs.append(Static(1))
+    x = torch.tensor([0.1, 21.9, -64.1, 300.0, 0.0999]).to(TO_TORCH[dtype])
+    (found,) = run(compiler.program(f"{base}.Scalar", specs), [x], [0.1])
+    assert found.tolist() == getattr(torch, base)(x, 0.1).tolist()
+
+
+@pytest.mark.parametrize("dtype", [F16, dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("base", ZERO_DIM)
+def test_wide_tensors_without_dimensions_beside_halves(
+    compiler: Compiler, base: str, dtype: DType
+) -> None:
+    name = base if base in ("maximum", "atan2") else f"{base}.Tensor"
+    specs: list[Spec] = [TensorSpec(dtype), FLAT]
+    if base == "add":
+        specs.append(Static(1))
+    x = torch.tensor([0.1, 21.9, -64.1, 300.0, 0.0999]).to(TO_TORCH[dtype])
+    flat = torch.tensor(0.1999, dtype=torch.float64)
+    (found,) = run(compiler.program(name, specs), [x, flat])
+    assert found.dtype == x.dtype or base == "eq"
+    close(found, getattr(torch, base)(x, flat))
+
+
+def test_integers_beside_halves(compiler: Compiler) -> None:
+    """2049 is no float16, and is 2048 before it is halved."""
+    program = compiler.program("mul.Tensor", [H, I])
+    x, i = torch.tensor([0.5]).half(), torch.tensor([2049])
+    assert run(program, [x, i])[0].item() == torch.mul(x, i).item() == 1024.0
+
+
 def test_half_gradients_round_once(compiler: Compiler) -> None:
     """In between they are float32: this product leaves the range of float16."""
     program = compiler.program("addcmul", [H, H, H, REAL])
@@ -146,3 +187,58 @@ def test_programs_of_every_float(compiler: Compiler, dtype: DType) -> None:
     assert [n.dtype for n in derived.inputs] == [dtype, dtype]
     assert [o.dtype for o in derived.outputs] == [dtype]
     assert derived.roots[0].dtype == dtype.opmath
+
+
+# Where a derivative is linear over the reals only, forward mode is no conjugate of
+# reverse mode.
+COMPLEX: dict[str, tuple[tuple[Spec, ...], Callable[..., Tensor]]] = {
+    "abs": ((Z,), torch.abs),
+    "angle": ((Z,), torch.angle),
+    "sgn": ((Z,), torch.sgn),
+    "real": ((Z,), lambda z: torch.real(z).clone()),
+    "imag": ((Z,), lambda z: torch.imag(z).clone()),
+    "_conj_physical": ((Z,), torch.conj_physical),
+    "complex": ((X, X), torch.complex),
+    # Not torch.polar, whose gradient turns around where the modulus is negative.
+    "polar": ((X, X), lambda r, t: torch.complex(r * t.cos(), r * t.sin())),
+    "mul.Tensor": ((X, Z), torch.mul),
+    "div.Tensor": ((Z, X), torch.div),
+    "pow.Tensor_Tensor": ((Z, Z), torch.pow),
+    "exp": ((Z,), torch.exp),
+    "atan": ((Z,), torch.atan),
+    "sqrt": ((Z,), torch.sqrt),
+    "reciprocal": ((Z,), torch.reciprocal),
+    "addcdiv": ((Z, Z, Z, Static(1)), lambda a, b, c: torch.addcdiv(a, b, c)),
+    "lerp.Tensor": ((Z, Z, Z), torch.lerp),
+    "where.self": ((B, Z, Z), torch.where),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_derivatives_in_both_modes(compiler: Compiler, name: str) -> None:
+    specs, function = COMPLEX[name]
+    program = compiler.program(name, specs)
+    tensors = [draw(s, name) for s in specs if isinstance(s, TensorSpec)]
+    (value,) = run(program, tensors)
+    expected = function(*tensors).resolve_conj()
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)
+    smooth = [carries(t) for t in tensors]
+    weight = torch.randn(6).to(expected.dtype) * (1 + 0.5j if value.is_complex() else 1)
+    pulled = vjp(compiler, program)
+    known = {"cotangent": [weight], "input": tensors, "output": [value]}
+    found = run(pulled.program, pick(pulled, **known))
+    for mine, theirs in zip(found, eager(function, tensors, weight), strict=True):
+        assert mine.dtype == theirs.dtype
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    tangents = [torch.randn(6).to(t.dtype) for t in tensors]
+    tangents = [t * (1 - 0.5j) if t.is_complex() else t for t in tangents]
+    pushed = compiler.jvp(program, smooth)
+    (mine,) = run(pushed.program, pick(pushed, **known, tangent=tangents))
+    fixed = [t for t, s in zip(tensors, smooth, strict=True) if not s]
+    moving = [i for i, s in enumerate(smooth) if s]
+    _, theirs = torch.func.jvp(
+        lambda *x: function(*fixed, *x),
+        tuple(tensors[i] for i in moving),
+        tuple(tangents[i] for i in moving),
+    )
+    torch.testing.assert_close(mine, theirs.resolve_conj(), rtol=1e-4, atol=1e-5)
