@@ -1,7 +1,7 @@
 """Typed construction of primitive nodes.
 
-Comes in: a row's name and nodes. Goes out: the node, with the dtype the row's rule gives
-it; TypeError for arguments the row does not take. Nothing is simplified here.
+Comes in: a row's name and nodes. Goes out: the node, with the dtype the row's rule
+gives it; TypeError for arguments the row does not take. Nothing is simplified here.
 """
 
 from __future__ import annotations

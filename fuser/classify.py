@@ -52,14 +52,17 @@ Class = Literal[
 # Functions whose formulas run through torch's matrix products, with the reshaping that
 # goes with them.
 MATRIX = frozenset(
-    """mm bmm mv ger outer dot vdot t transpose unsqueeze expand sum mm_mat1_backward
-    mm_mat2_backward""".split()
+    {
+        *("mm", "bmm", "mv", "ger", "outer", "dot", "vdot", "sum"),
+        *("t", "transpose", "unsqueeze", "expand"),
+        *("mm_mat1_backward", "mm_mat2_backward"),
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What runs: `forward`, `backward`, `second` and `jvp` say how each is had, or `-`."""
+    """What runs; `forward`, `backward`, `second` and `jvp` say how, or `-`."""
 
     name: str
     kind: Class
@@ -166,9 +169,7 @@ def _second(compiler: Compiler, backward: Program) -> str:
     return "fused"
 
 
-def _jvp(
-    compiler: Compiler, entry: Entry, program: Program, wanted: list[bool]
-) -> str:
+def _jvp(compiler: Compiler, entry: Entry, program: Program, wanted: list[bool]) -> str:
     try:
         compiler.kernels(compiler.jvp(program, wanted).program)
     except DerivativeNotImplemented as error:
@@ -199,7 +200,7 @@ def _spec(argument: Argument) -> Spec:
         return Static(1)
     if base == "bool" and not argument.optional:
         return Static(False)
-    return Static(None)
+    return Static(argument.default.value if argument.default else None)
 
 
 def _inert(

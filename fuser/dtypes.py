@@ -120,7 +120,7 @@ SCALAR_TYPES: dict[str, DType] = {
 
 
 def dtype(name: str) -> DType:
-    """The dtype called `name` (`float32`, `bool`, ...); KeyError with the nearest name."""
+    """The dtype called `name` (`float32`, `bool`); KeyError with the nearest name."""
     try:
         return DTYPES[name]
     except KeyError:

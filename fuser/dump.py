@@ -1,7 +1,7 @@
 """Stages made visible: ATENTRITON_DUMP=ir,derive,schedule,source (or all).
 
-Comes in: a program. Goes out: the same program, and its text on standard error where its
-stage was asked for. The text is that of the golden files.
+Comes in: a program. Goes out: the same program, and its text on standard error where
+its stage was asked for. The text is that of the golden files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Constant folding: a primitive of constants is a constant.
 
-Comes in: a node. Goes out: the constant it equals, or the node itself. Values are worked
-out by the op table's Python column in double precision and rounded to the node's dtype.
+Comes in: a node. Goes out: the constant it equals, or the node itself. Values are
+worked out by the op table's Python column in double precision and rounded to the node's
+dtype.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ def fold_number(node: Node) -> Node:
         return node
     if any(a.op != "const" for a in node.args):
         return node
+    if node.dtype.is_complex or node.args[-1].dtype.is_complex:
+        return node  # folded by its parts, which have the conventions of complex.yaml
     values = [rounded(ir.value_of(a), a.dtype) for a in node.args]
     if node.op in ("idiv", "imod") and values[1] == 0:
         return node  # an error at run time, and never hidden

@@ -45,13 +45,13 @@ class Function:
 
 
 class Functions:
-    """All functions, by the base name under which formulas call them."""
+    """All functions, by the base name under which formulas call them; of several of one
+    name the last one counts."""
 
     def __init__(self, functions: Iterable[Function]) -> None:
-        self.by_name: dict[str, Function] = {}
+        self.by_name: dict[str, Function] = {f.name: f for f in functions}
         self._by_base: dict[str, list[Function]] = {}
-        for function in functions:
-            self.by_name[function.name] = function
+        for function in self.by_name.values():
             self._by_base.setdefault(function.signature.base, []).append(function)
 
     @property

@@ -1,7 +1,7 @@
 """The intermediate representation: one frozen, interned node class.
 
-Comes in: operators and arguments. Goes out: `Node` graphs in which equal means identical,
-so common subexpressions are shared for free.
+Comes in: operators and arguments. Goes out: `Node` graphs in which equal means
+identical, so common subexpressions are shared for free.
 
 A node is one of
   input(name)   an element of a tensor; half types are cast to float32 at once
@@ -9,9 +9,10 @@ A node is one of
   const(value)  a number known when the kernel is compiled
   param(i)      argument i of the body of a loop
   cast          conversion to the node's dtype
-  iterate       a bounded loop over a state; item(i) reads one element of its final state
-  call          an operator that has derivative formulas of its own, kept whole until they
-                have been used; `attrs` says which operator and what its static arguments are
+  iterate       a bounded loop over a state; item(i) reads one element of its last state
+  call          an operator that has derivative formulas of its own, kept whole until
+                they have been used; `attrs` says which operator it is, and what its
+                static arguments are
   or a row of the op table.
 """
 
@@ -69,8 +70,8 @@ class Static:
 class CallTarget:
     """What a call node calls: the operator and its arguments, in signature order.
 
-    `arguments` holds None for each argument that is a node and a `Static` for the others;
-    `output` says which of the operator's outputs the node is.
+    `arguments` holds None for each argument that is a node and a `Static` for the
+    others; `output` says which of the operator's outputs the node is.
     """
 
     name: str
@@ -83,7 +84,7 @@ class Loop:
     """The body of an iterate node: state -> next state, over `param` nodes.
 
     Params 0..len(step)-1 are the state, the following ones what the loop reads besides.
-    The loop runs `limit` times, or stops earlier for an element where `proceed` is false.
+    The loop runs `limit` times, or less for an element where `proceed` is false.
     """
 
     step: tuple[Node, ...]
@@ -261,7 +262,7 @@ def leaves(roots: Iterable[Node], op: str) -> Iterator[Node]:
 
 
 def _encode(value: Number, dtype: DType) -> Hashable:
-    # Floats are keyed by their bits: 0.0 == -0.0 and nan != nan would confuse interning.
+    # Floats are keyed by their bits: interning must not take -0.0 for 0.0.
     if dtype.kind == "complex":
         z = complex(value)
         return (z.real.hex(), z.imag.hex())

@@ -33,6 +33,7 @@ from fuser.simplify import simplify
 from fuser.specs import Spec
 from fuser.syntax import unparse
 from fuser.values import Number, Tensor, Tuple, Value
+from fuser.verify import checked
 
 Source = tuple[str, int]
 _SOURCES = ("cotangent", "tangent", "input", "output")
@@ -119,7 +120,7 @@ class Compiler:
             _value_lines(operator.function),
             f"{name}({', '.join(map(specs.text_of, given))}){suffix}",
         )
-        return dump("ir", program)
+        return dump("ir", checked(program))
 
     # -- program -> derivative -----------------------------------------------------
 
@@ -215,7 +216,9 @@ class Compiler:
             program.lineage + step,
             program.order + 1,
         ).with_roots(roots)
-        return Derived(dump("derive", derived), tuple(sources[n] for n in leaves))
+        return Derived(
+            dump("derive", checked(derived)), tuple(sources[n] for n in leaves)
+        )
 
     def _formula_lines(self, program: Program, step: str) -> tuple[str, ...]:
         entry = self.entries.get(program.name)
@@ -233,7 +236,7 @@ class Compiler:
         program = simplified(self.expand(program))
         program = simplified(split_complex(program, self.functions))
         pieces = partition(program) if budget is None else partition(program, budget)
-        return tuple(dump("schedule", piece) for piece in pieces)
+        return tuple(dump("schedule", checked(piece)) for piece in pieces)
 
     def expand(self, program: Program) -> Program:
         """The program without calls: each operator replaced by what it computes."""

@@ -1,8 +1,8 @@
 """A program: a closed graph with named tensors in and named tensors out.
 
-Comes in: nodes. Goes out: `Program`, the unit that is derived, scheduled, printed and run.
-A program works on elements; its tensors broadcast together, and every output has the
-shape they broadcast to.
+Comes in: nodes. Goes out: `Program`, the unit that is derived, scheduled, printed and
+run. A program works on elements; its tensors broadcast together, and every output has
+the shape they broadcast to.
 """
 
 from __future__ import annotations

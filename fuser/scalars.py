@@ -93,6 +93,8 @@ def _complex_power(a: complex, b: complex) -> complex:
         return a**b
     except OverflowError:
         return complex(math.inf, math.nan)
+    except ZeroDivisionError:  # an infinite exponent
+        return complex(math.nan, math.nan)
 
 
 def _integer_power(a: int, b: int) -> int:

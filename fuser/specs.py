@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from fuser import ir
 from fuser.dtypes import DType, Kind
@@ -61,7 +62,7 @@ def _static(value: object) -> Value:
     if isinstance(value, bool | int | float | complex):
         return number(value)
     if isinstance(value, tuple):
-        items: tuple[object, ...] = value
+        items = cast("tuple[object, ...]", value)
         return Tuple(tuple(_static(item) for item in items))
     assert value is None or isinstance(value, str | DType)
     return Static(value)

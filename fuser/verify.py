@@ -6,6 +6,7 @@ it. It runs between the stages when ATENTRITON_VERIFY is set, and in the tests.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from fuser import dtypes, ir
@@ -13,6 +14,7 @@ from fuser.build import check, result_dtype
 from fuser.dtypes import DType
 from fuser.ir import CallTarget, Loop, Node
 from fuser.optable import PRIMITIVES
+from fuser.program import Program
 
 _LEAVES = frozenset({"input", "scalar", "const", "param"})
 _NUMBERS = frozenset({dtypes.bool_, dtypes.int64, dtypes.float64, dtypes.complex128})
@@ -20,6 +22,13 @@ _NUMBERS = frozenset({dtypes.bool_, dtypes.int64, dtypes.float64, dtypes.complex
 
 class GraphError(TypeError):
     """A graph that no stage should have made."""
+
+
+def checked(program: Program) -> Program:
+    """The program, verified where ATENTRITON_VERIFY is set."""
+    if os.environ.get("ATENTRITON_VERIFY"):
+        verify(program.roots)
+    return program
 
 
 def verify(roots: Iterable[Node], params: tuple[DType, ...] | None = None) -> None:

@@ -12,7 +12,8 @@ from fuser import dtypes, ir
 from fuser.build import primitive
 from fuser.dtypes import DType
 from fuser.ir import Node, Number
-from fuser.optable import PRIMITIVES, Primitive
+from fuser.optable import Primitive
+from fuser.rounding import rounded
 
 TINY = {32: 1e-45, 64: 5e-324}
 LEAST_NORMAL = {32: 2.0**-126, 64: 2.0**-1022}
@@ -56,7 +57,8 @@ def values_of(draw: Callable[..., Any], dtype: DType) -> Number:
         "float": st.floats(-10, 10, width=32),
         "complex": st.complex_numbers(max_magnitude=10, allow_nan=False),
     }
-    return draw(st.one_of(st.sampled_from(odd(dtype)), ordinary[dtype.kind]))
+    value = draw(st.one_of(st.sampled_from(odd(dtype)), ordinary[dtype.kind]))
+    return rounded(value, dtype)
 
 
 @st.composite
@@ -92,14 +94,3 @@ def graphs(
                 rounded = ir.cast(given, target)
                 nodes.append(ir.cast(rounded, target.opmath))
     return nodes[-1]
-
-
-def smooth(*without: str) -> list[Primitive]:
-    """The rows of floats that have a derivative in the usual sense."""
-    kept = {"add", "sub", "mul", "div", "neg", "pow", "atan2"}
-    elementary = [r.name for r in PRIMITIVES.values() if r.promotes == "int_to_float"]
-    return [
-        PRIMITIVES[n]
-        for n in PRIMITIVES
-        if (n in kept or n in elementary) and n not in {*without, "copysign"}
-    ]

@@ -220,7 +220,7 @@ def draw_names(data: st.DataObject) -> Mapping[str, ir.Number]:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_random_graphs_keep_their_values(data: st.DataObject) -> None:
     real = data.draw(st.booleans())
     leaves = LEAVES[:5] if real else LEAVES
@@ -246,9 +246,9 @@ def test_time_is_linear() -> None:
         node = x
         for _ in range(length):
             node = primitive("mul", primitive("neg", node), primitive("sin", node))
-        start = time.perf_counter()
+        start = time.process_time()
         simplify([node])
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     short = min(elapsed(1_000) for _ in range(3))
     assert elapsed(10_000) < 40 * short

@@ -14,7 +14,9 @@ from fuser.errors import FormulaError
 from fuser.ir import Loop, Node
 from fuser.optable import PRIMITIVES
 from fuser.pipeline import default_compiler
-from fuser.verify import GraphError, verify
+from fuser.program import Output, Program
+from fuser.specs import TensorSpec
+from fuser.verify import GraphError, checked, verify
 from tests.fuser.graphs import graphs
 
 F32, F64, BOOL = dtypes.float32, dtypes.float64, dtypes.bool_
@@ -77,3 +79,17 @@ def test_every_packaged_operator_is_well_formed() -> None:
             verify(piece.roots)
         checked += 1
     assert checked > 150
+
+
+def test_it_runs_between_the_stages_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken = Program("broken", (X,), (), (Output("r", BROKEN[0][0](), F32),))
+    monkeypatch.delenv("ATENTRITON_VERIFY", raising=False)
+    assert checked(broken) is broken
+    monkeypatch.setenv("ATENTRITON_VERIFY", "1")
+    with pytest.raises(GraphError):
+        checked(broken)
+    compiler = default_compiler()
+    program = compiler.program("logaddexp", [TensorSpec(F32), TensorSpec(F64)])
+    compiler.kernels(compiler.vjp(program, [True, True], [True]).program)
