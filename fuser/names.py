@@ -32,11 +32,14 @@ _TEMPLATES = """
     n i j k lane program pid block BLOCK block_size index indices offset offsets mask
     row rows inner begin end first last size sizes stride strides step status error
     threads thread chunk grain rest go round_ kernel launch task range_
+    compute useful share count left length rest_of_row top bottom whole tile tile_end
+    bits_of float_of float16 bfloat16
 """
 
 # A target's own: `dim0`, `at_1`, `size_0`, `round_1`, `state_1_next`.
 _NUMBERED = re.compile(
     r"(dim|at|size|stride|round|alive|offset|tile)_?\d+|.*_(next|lanes)"
+    r"|b?float16_to_float|float_to_b?float16|(quotient|remainder)_u?int\d+_t"
 )
 
 RESERVED: frozenset[str] = frozenset(
@@ -64,22 +67,21 @@ class Namer:
 
     def exactly(self, hint: str, *, suffixes: tuple[str, ...] = ()) -> str:
         """The hint itself where it is free, and every suffixed form of it is, too."""
-        base = name = identifier(hint)
+        name = identifier(hint)
+        stem = _stem(name)
         count = 0
         while not all(self._free(name + s) for s in ("", *suffixes)):
             count += 1
-            name = f"{base}_{count}"
+            name = f"{stem}_{count}"
         self._taken.update(name + s for s in ("", *suffixes))
         return name
 
     def numbered(self, hint: str) -> str:
         """The hint with the next number: `mul_1`, `mul_2`, ..."""
-        base = identifier(hint)
-        if _NUMBERED.fullmatch(f"{base}_1"):
-            base += "_value"
+        stem = _stem(identifier(hint))
         while True:
-            count = self._count[base] = self._count.get(base, 0) + 1
-            name = f"{base}_{count}"
+            count = self._count[stem] = self._count.get(stem, 0) + 1
+            name = f"{stem}_{count}"
             if self._free(name):
                 self._taken.add(name)
                 return name
@@ -87,3 +89,8 @@ class Namer:
     def _free(self, name: str) -> bool:
         reserved = name in RESERVED or _NUMBERED.fullmatch(name) is not None
         return not reserved and name not in self._taken
+
+
+def _stem(name: str) -> str:
+    """What a number can be added to: of `round`, `round_1` would be a target's own."""
+    return f"{name}_value" if _NUMBERED.fullmatch(f"{name}_1") else name

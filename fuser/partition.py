@@ -18,7 +18,7 @@ from fuser import ir
 from fuser.ir import Loop, Node
 from fuser.optable import PRIMITIVES
 from fuser.program import Output, Program, used
-from fuser.schedule import loop_roots, numbers_only
+from fuser.schedule import numbers_only
 
 BUDGET = 256
 """Operations a kernel may have."""
@@ -65,14 +65,14 @@ def weight(node: Node) -> int:
     if node.op in _LEAVES or _is_part(node) or node.op == "item":
         return 0
     if isinstance(node.attrs, Loop):
-        return 1 + sum(map(weight, ir.topological(loop_roots(node.attrs))))
+        return 1 + sum(map(weight, ir.topological(node.attrs.roots)))
     return 1
 
 
 def expense(node: Node) -> int:
     """About how many additions take the time of a node."""
     if isinstance(node.attrs, Loop):
-        inside = ir.topological(loop_roots(node.attrs))
+        inside = ir.topological(node.attrs.roots)
         return node.attrs.limit * sum(map(expense, inside))
     if node.op in _SLOW:
         return 30

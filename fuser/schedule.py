@@ -232,7 +232,7 @@ class _Builder:
         state = tuple(self.names.numbered("state") for _ in loop.step)
         outer = [scope.values[a] for a in node.args]
         values: list[Value] = [*state, *outer[count:]]
-        inner = {p: values[_index(p)] for p in ir.leaves(loop_roots(loop), "param")}
+        inner = {p: values[_index(p)] for p in ir.leaves(loop.roots, "param")}
         guard = _Scope([], inner)
         if loop.proceed is not None:
             self.emit_all([loop.proceed], guard)
@@ -271,11 +271,6 @@ def numbers_only(nodes: Sequence[Node]) -> set[Node]:
         if node.op != "input" and all(a in static for a in node.args):
             static.add(node)
     return static
-
-
-def loop_roots(loop: Loop) -> tuple[Node, ...]:
-    """The nodes that a round of the loop computes."""
-    return loop.step if loop.proceed is None else (*loop.step, loop.proceed)
 
 
 def _index(node: Node) -> int:

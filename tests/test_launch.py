@@ -101,6 +101,10 @@ def test_numbers_of_every_kind_are_handed_over() -> None:
         assert_close(found, given * spec)
 
 
+in_c = pytest.mark.skipif(targets.interpreted(), reason="about the kernels in C")
+
+
+@in_c
 def test_an_integer_division_by_zero_raises_as_in_torch() -> None:
     program = routine("div.Tensor_mode", [I64, I64, Static("floor")])
     ones, zeros = torch.ones(3, dtype=torch.int64), torch.tensor([1, 0, 1])
@@ -192,6 +196,7 @@ def test_programs_without_a_name_are_told_apart_by_what_they_are() -> None:
 # -----------------------------------------------------------------------------
 
 
+@in_c
 def test_the_reference_runs_where_there_is_no_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

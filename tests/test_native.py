@@ -56,6 +56,11 @@ SHAPES: dict[str, Callable[[], tuple[Tensor, Tensor]]] = {
     "a column": lambda: (torch.randn(33, 7), torch.randn(33, 1)),
     "an outer sum": lambda: (torch.randn(33, 1), torch.randn(1, 7)),
     "transposed": lambda: (torch.randn(33, 7), torch.randn(7, 33).t()),
+    "several tiles": lambda: (torch.randn(150, 70), torch.randn(70, 150).t()),
+    "tiles in tiles": lambda: (
+        torch.randn(3, 40, 130),
+        torch.randn(130, 3, 40).permute(1, 2, 0),
+    ),
     "stepped": lambda: (torch.randn(33, 14)[:, ::2], torch.randn(66, 7)[::2]),
     "both stepped": lambda: (torch.randn(70)[::7], torch.randn(30)[::3]),
     "middle": lambda: (torch.randn(5, 6, 7), torch.randn(5, 1, 7)),

@@ -8,8 +8,9 @@ what an element costs.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fuser.kernel import (
     Access,
@@ -53,6 +54,15 @@ def levels(kernel: Kernel) -> Levels:
     return Levels(kernel.prologue, tuple(row), tuple(body))
 
 
+class Tile(NamedTuple):
+    """Rows and columns that are computed together, where an operand is strided along
+    the rows: few enough for the cache, where a row then finds what the one before read.
+    """
+
+    rows: int = 16
+    columns: int = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """Lines of a loop over the rows from element `begin` up to, not with, `end`.
@@ -60,14 +70,17 @@ class Walk:
     `count` declares the number of elements, `n`; `start` finds the first row, `row`
     points into a row, `next` goes on to the one after it. A row's elements are counted
     by `i` from `first` to `last`; `at_0`, `at_1`, ... are the indices of the row in the
-    outer dimensions, `inner` is the innermost one.
+    outer dimensions. In tiles, the last of these runs from `top` to `bottom`.
     """
 
-    inner: int
+    size: str
+    height: str
+    index: str
     count: tuple[str, ...]
     start: tuple[str, ...]
     row: tuple[str, ...]
     next: tuple[str, ...]
+    tile: Tile | None
 
 
 def walk(
@@ -79,14 +92,9 @@ def walk(
     of the parameter it starts from.
     """
     inner = rank - 1
-    start = [f"int64_t first = begin % sizes[{inner}];"]
-    if inner > 0:
-        start.append(f"int64_t rest = begin / sizes[{inner}];")
-    for d in range(inner - 1, 0, -1):
-        start.append(f"int64_t at_{d} = rest % sizes[{d}];")
-        start.append(f"rest /= sizes[{d}];")
-    if inner > 0:
-        start.append("int64_t at_0 = rest;")
+    tiled = inner > 0 and any(o.access is Access.STRIDED for o in operands)
+    at = [f"at_{d}" for d in range(inner)]
+    digits = [*at[:-1], "top"] if tiled else at
     row: list[str] = []
     for index, (operand, (pointer, base)) in enumerate(
         zip(operands, declarations, strict=True)
@@ -94,18 +102,34 @@ def walk(
         stride = [f"strides[{index * rank + d}]" for d in range(rank)]
         if operand.access is Access.STRIDED:
             row.append(f"const int64_t {operand.name}_step = {stride[inner]};")
-        offset = " + ".join(f"at_{d} * {stride[d]}" for d in range(inner))
+        offset = " + ".join(f"{a} * {stride[d]}" for d, a in enumerate(at))
         if operand.dtype.is_complex and offset:
             offset = f"2 * ({offset})"
         row += _sum(f"{pointer} = {base}", offset)
     product = " * ".join(f"sizes[{d}]" for d in range(rank))
     return Walk(
-        inner=inner,
+        size=f"sizes[{inner}]",
+        height=f"sizes[{inner - 1}]",
+        index=f"at_{inner - 1}",
         count=fit([f"const int64_t n = {product};"], 4),
-        start=tuple(start),
+        start=tuple(_digits(digits)),
         row=tuple(row),
-        next=_carry(inner),
+        next=_carry(digits, "top = bottom" if tiled else ""),
+        tile=Tile() if tiled else None,
     )
+
+
+def _digits(names: Sequence[str]) -> Iterator[str]:
+    """Take `begin` apart, into the index in the row and those of the row."""
+    inner = len(names)
+    yield f"int64_t first = begin % sizes[{inner}];"
+    if inner == 0:
+        return
+    yield f"int64_t rest = begin / sizes[{inner}];"
+    for d in range(inner - 1, 0, -1):
+        yield f"int64_t {names[d]} = rest % sizes[{d}];"
+        yield f"rest /= sizes[{d}];"
+    yield f"int64_t {names[0]} = rest;"
 
 
 def _sum(start: str, offset: str) -> list[str]:
@@ -113,19 +137,32 @@ def _sum(start: str, offset: str) -> list[str]:
     if not offset:
         return [f"{start};"]
     line = f"{start} + {offset};"
-    return [line] if len(line) <= WIDTH - 8 else [start, *fit([f"    + {offset};"], 8)]
+    return (
+        [line] if len(line) <= WIDTH - 16 else [start, *fit([f"    + {offset};"], 16)]
+    )
 
 
-def _carry(inner: int) -> tuple[str, ...]:
-    """Add one to the index of the row, as to the digits of a number."""
-    if inner == 0:
+def _carry(names: Sequence[str], step: str) -> tuple[str, ...]:
+    """Go on to the next row, as one adds to the digits of a number; `step` adds to the
+    last digit, if that is not 1."""
+    if not names:
         return ()
     lines = ["first = 0;"]
-    for d in range(inner - 1, 0, -1):
-        pad = "    " * (inner - 1 - d)
-        lines += [f"{pad}if (++at_{d} == sizes[{d}]) {{", f"{pad}    at_{d} = 0;"]
-    lines.append("    " * (inner - 1) + "at_0++;")
-    lines += ["    " * d + "}" for d in range(inner - 2, -1, -1)]
+    pad = ""
+    for d in range(len(names) - 1, 0, -1):
+        test = f"++{names[d]}"
+        if step and not pad:
+            lines.append(f"{step};")
+            test = names[d]
+        lines += [
+            f"{pad}if ({test} == sizes[{d}]) {{",
+            f"{pad}    {names[d]} = 0;",
+        ]
+        pad += "    "
+    lines.append(f"{pad}{step if step and not pad else names[0] + '++'};")
+    while pad:
+        pad = pad[4:]
+        lines.append(pad + "}")
     return tuple(lines)
 
 

@@ -184,9 +184,9 @@ class Native(Target):
             "parameters": [*pointers, *map(self.number, kernel.arguments)],
             "passed": fit([", ".join(passed)], 12),
             "prologue": fit(self.level(level.prologue, kernel.checks), 4),
-            "row": fit(self.level(level.row, kernel.checks), 8),
+            "row": fit(self.level(level.row, kernel.checks), 16),
             "lanes": LANES if looping else None,
-            "body": fit(body, 12),
+            "body": fit(body, 20),
             "checked": bool(kernel.checks),
             "grain": max(1024, _GRAIN // cost(kernel)),
         }

@@ -12,6 +12,7 @@ from jinja2 import UndefinedError
 from fuser import dtypes, ir
 from fuser.dtypes import DType, bfloat16, bool_, float16, float32, float64, int64
 from fuser.kernel import Access, Kernel, Layout
+from fuser.names import Namer
 from fuser.program import Output, Program
 from fuser.render import lines, render, render_template
 from fuser.resources import resource
@@ -84,6 +85,17 @@ def test_names_that_are_no_identifiers_are_made_so() -> None:
         code = re.sub(r"(?m)(//|#).*$", "", render(k, target(name)))
         assert "evil(" not in code.replace("x_evil", "")
         assert ";  evil" not in code
+
+
+def test_names_of_a_template_are_given_to_nothing_else() -> None:
+    text = (resource("templates") / "native.c.jinja").read_text()
+    code = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|//.*|#.*", " ", text)
+    words = set(re.findall(r"[A-Za-z_]\w*", code))
+    assert {"compute", "status", "tile_end"} <= words
+    helpers = (resource("templates") / "native_helpers.h.jinja").read_text()
+    words |= set(re.findall(r"static inline \w+ (\w+)\(", helpers))
+    free = [word for word in words if Namer().exactly(word) == word]
+    assert not free
 
 
 def test_a_name_that_a_template_misses_is_an_error() -> None:

@@ -154,7 +154,17 @@ def test_operands_are_those_of_the_program_whether_used_or_not() -> None:
 def test_names_do_not_clash() -> None:
     inputs = tuple(
         ir.input_(n, float32)
-        for n in ("exp", "for", "n", "a.b", "a_b", "add_1", "exp_ptr", "round_1")
+        for n in (
+            "exp",
+            "for",
+            "n",
+            "a.b",
+            "a_b",
+            "add_1",
+            "exp_ptr",
+            "round_1",
+            "size",
+        )
     )
     total = inputs[0]
     for node in inputs[1:]:

@@ -61,45 +61,61 @@ static int32_t compute(
     int32_t status = 0;
     int64_t first = begin % sizes[2];
     int64_t rest = begin / sizes[2];
-    int64_t at_1 = rest % sizes[1];
+    int64_t top = rest % sizes[1];
     rest /= sizes[1];
     int64_t at_0 = rest;
     while (begin < end) {
         const int64_t rest_of_row = sizes[2] - first;
-        const int64_t length = end - begin < rest_of_row ? end - begin : rest_of_row;
+        const int64_t left = end - begin;
+        const int64_t length = left < rest_of_row ? left : rest_of_row;
         const int64_t last = first + length;
-        const int32_t *a_ptr = a_base + at_0 * strides[0] + at_1 * strides[1];
-        const int32_t *b_ptr = b_base + at_0 * strides[3] + at_1 * strides[4];
-        const int64_t x_step = strides[8];
-        const bfloat16 *x_ptr = x_base + at_0 * strides[6] + at_1 * strides[7];
-        const float *z_ptr = z_base + 2 * (at_0 * strides[9] + at_1 * strides[10]);
-        const int64_t total_step = strides[14];
-        float *total_ptr = total_base + 2 * (at_0 * strides[12] + at_1 * strides[13]);
-        uint8_t *below_ptr = below_base + at_0 * strides[15] + at_1 * strides[16];
-        const int32_t b = b_ptr[0];
-        const bool division_by_zero_1 = b == 0;
-        status |= division_by_zero_1;
-        #pragma omp simd reduction(|: status)
-        for (int64_t i = first; i < last; i++) {
-            const int32_t a = a_ptr[i];
-            const bfloat16 x_half = x_ptr[i * x_step];
-            const float z_re = z_ptr[2 * i];
-            const float z_im = z_ptr[2 * i + 1];
-            const int32_t idiv_1 = quotient_int32_t(a, b);
-            const float idiv_1_f32 = (float)idiv_1;
-            const float x = bfloat16_to_float(x_half);
-            const float exp_1 = expf(x);
-            const float mul_1 = exp_1 * z_re;
-            const float add_1 = idiv_1_f32 + mul_1;
-            const bool lt_1 = idiv_1_f32 < mul_1;
-            total_ptr[2 * i * total_step] = add_1;
-            total_ptr[2 * i * total_step + 1] = z_im;
-            below_ptr[i] = lt_1;
+        // Several rows at once, unless this is a part of one.
+        int64_t rows = length == sizes[2] ? left / length : 1;
+        if (rows > 16) rows = 16;
+        if (rows > sizes[1] - top) rows = sizes[1] - top;
+        const int64_t bottom = top + rows;
+        for (int64_t tile = first; tile < last; tile += 64) {
+            const bool whole = last - tile > 64;
+            const int64_t tile_end = whole ? tile + 64 : last;
+            for (int64_t at_1 = top; at_1 < bottom; at_1++) {
+                const int32_t *a_ptr = a_base + at_0 * strides[0] + at_1 * strides[1];
+                const int32_t *b_ptr = b_base + at_0 * strides[3] + at_1 * strides[4];
+                const int64_t x_step = strides[8];
+                const bfloat16 *x_ptr = x_base + at_0 * strides[6] + at_1 * strides[7];
+                const float *z_ptr = z_base
+                    + 2 * (at_0 * strides[9] + at_1 * strides[10]);
+                const int64_t total_step = strides[14];
+                float *total_ptr = total_base
+                    + 2 * (at_0 * strides[12] + at_1 * strides[13]);
+                uint8_t *below_ptr = below_base
+                    + at_0 * strides[15] + at_1 * strides[16];
+                const int32_t b = b_ptr[0];
+                const bool division_by_zero_1 = b == 0;
+                status |= division_by_zero_1;
+                #pragma omp simd reduction(|: status)
+                for (int64_t i = tile; i < tile_end; i++) {
+                    const int32_t a = a_ptr[i];
+                    const bfloat16 x_half = x_ptr[i * x_step];
+                    const float z_re = z_ptr[2 * i];
+                    const float z_im = z_ptr[2 * i + 1];
+                    const int32_t idiv_1 = quotient_int32_t(a, b);
+                    const float idiv_1_f32 = (float)idiv_1;
+                    const float x = bfloat16_to_float(x_half);
+                    const float exp_1 = expf(x);
+                    const float mul_1 = exp_1 * z_re;
+                    const float add_1 = idiv_1_f32 + mul_1;
+                    const bool lt_1 = idiv_1_f32 < mul_1;
+                    total_ptr[2 * i * total_step] = add_1;
+                    total_ptr[2 * i * total_step + 1] = z_im;
+                    below_ptr[i] = lt_1;
+                }
+            }
         }
-        begin += length;
+        begin += rows * length;
         first = 0;
-        if (++at_1 == sizes[1]) {
-            at_1 = 0;
+        top = bottom;
+        if (top == sizes[1]) {
+            top = 0;
             at_0++;
         }
     }
