@@ -1,8 +1,8 @@
 """THE Function: every differentiable call of a program goes through it, at any order.
 
-Comes in: a `Call`, a routine with its numbers and the way its values are computed, and
-tensors. Goes out: the routine's outputs, whose reverse and forward derivatives are
-again calls of routines, derived by the compiler and made through `call`.
+Comes in: a `Call`, which is a routine with its numbers, the way its values are
+computed, and tensors. Goes out: the routine's outputs, whose reverse and forward
+derivatives are again calls of routines, derived by the compiler, made by `call`.
 """
 
 from __future__ import annotations
@@ -26,38 +26,36 @@ Compute = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 
 class Call:
-    """A routine, the numbers of one call, and how the values are computed.
+    """A routine, and the numbers of one call: what its derivatives need to know."""
 
-    `compute` gives all outputs, in a sequence, from the tensors.
-    """
+    __slots__ = ("numbers", "routine")
 
-    __slots__ = ("compute", "numbers", "routine")
-
-    def __init__(
-        self, routine: Routine, numbers: Sequence[Any], compute: Compute
-    ) -> None:
+    def __init__(self, routine: Routine, numbers: Sequence[Any]) -> None:
         self.routine = routine
         self.numbers = numbers
-        self.compute = compute
 
 
 class Fused(torch.autograd.Function):
-    """A call of a routine; use `apply`, never `Fused.apply`."""
+    """A call of a routine; use `apply`, never `Fused.apply`.
+
+    `compute` gives all outputs, in a sequence, from the tensors. It may know of tensors
+    and is not kept.
+    """
 
     @staticmethod
-    def forward(call: Call, *tensors: Tensor) -> Any:
-        outputs = call.compute(tensors)
+    def forward(call: Call, compute: Compute, *tensors: Tensor) -> Any:
+        outputs = compute(tensors)
         return outputs[0] if call.routine.single else tuple(outputs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        call, *tensors = inputs
+        call, _, *tensors = inputs
         routine: Routine = call.routine
         outputs = (output,) if routine.single else output
         ctx.set_materialize_grads(False)
         ctx.call = call
         ctx.shapes = [t.shape for t in tensors]
-        saving = ctx.saving = routine.saving(ctx.needs_input_grad[1:])
+        saving = ctx.saving = routine.saving(ctx.needs_input_grad[2:])
         if saving.reads:
             ctx.save_for_backward(
                 *[
@@ -106,11 +104,11 @@ class Fused(torch.autograd.Function):
                 gradient = like.new_zeros(shape, dtype=dtype)
             if gradient.shape != shape:
                 gradient = gradient.sum_to_size(shape)
-            results[i + 1] = gradient
+            results[i + 2] = gradient
         return tuple(results)
 
     @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Any:
+    def jvp(ctx: Any, _: None, __: None, *tangents: Tensor | None) -> Any:
         call: Call = ctx.call
         routine = call.routine
         saved = ctx.saved_tensors
@@ -219,20 +217,20 @@ def runner(routine: Routine, tensors: Sequence[Tensor]) -> launch.Run:
             found = run(given, numbers)
             return (found,) if single else found
 
-        call = Call(routine, numbers, compute)
+        call = Call(routine, numbers)
         if not guarded:
-            return _apply(call, *tensors)
-        found = apply(call, tensors)
+            return _apply(call, compute, *tensors)
+        found = apply(call, compute, tensors)
         return found[0] if single else tuple(found)
 
     return recorded
 
 
-def apply(call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+def apply(call: Call, compute: Compute, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The outputs of the call, with their place in the graph of derivatives."""
     if call.routine.refusals:
         tensors = _refuse(call.routine.refusals, tensors)
-    found = at_one_level(lambda: _apply(call, *tensors))
+    found = at_one_level(lambda: _apply(call, compute, *tensors))
     return (found,) if call.routine.single else found
 
 

@@ -127,7 +127,7 @@ class Registered(Binder):
         if found is not MISS:
             return found
         if gate.records(tensors) and routine.derivable:
-            return _returned(routine, apply(Call(routine, numbers, compute), tensors))
+            return _returned(routine, apply(Call(routine, numbers), compute, tensors))
         return _returned(routine, compute(tensors))
 
     def vmap(
@@ -204,7 +204,7 @@ def _derived_autograd(
     if found is not MISS:
         return [found] if routine.single else list(found)
     if gate.records(inputs) and routine.derivable:
-        return list(apply(Call(routine, numbers or (), compute), inputs))
+        return list(apply(Call(routine, numbers or ()), compute, inputs))
     return list(compute(inputs))
 
 

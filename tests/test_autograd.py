@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad, grad, gradcheck, gradgradcheck
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from atentriton import ops
@@ -267,6 +268,22 @@ def test_shapes_do_not_keep_tensors_alive() -> None:
     del other
     assert reference() is None
     assert_close(grad(y.sum(), x)[0], torch.full((3,), 4.0))
+
+
+def test_the_dispatcher_does_not_keep_tensors_alive_either() -> None:
+    x = torch.rand(3, requires_grad=True)
+    other = torch.rand(3)
+    reference = weakref.ref(other)
+
+    class Watching(TorchDispatchMode):  # so that the call is not a direct one
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    with Watching():
+        y = ops.add(x, other)
+    del other
+    assert reference() is None
+    assert_close(grad(y.sum(), x)[0], torch.ones(3))
 
 
 def test_nothing_is_kept_in_a_circle() -> None:
