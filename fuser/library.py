@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuser import bessel, errorfunctions, special
+from fuser import bessel, errorfunctions, gammas, incompletegamma, special
 from fuser.entries import load, load_functions
 from fuser.formulas import Entry, EntryFile, FunctionEntry
 from fuser.functions import Function, Functions
@@ -21,7 +21,7 @@ from fuser.signatures import parse_signature
 
 PACKAGED = ("helpers.yaml", "definitions.yaml")
 # The modules whose import adds operators to `special.SPECIAL`.
-BUILDERS = (special, errorfunctions, bessel)
+BUILDERS = (errorfunctions, bessel, gammas, incompletegamma)
 
 
 @dataclass(frozen=True, slots=True)

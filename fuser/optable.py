@@ -1,8 +1,8 @@
 """THE OP TABLE: one row a primitive.
 
 Comes in: nothing. Goes out: `PRIMITIVES`, which the lowering, the verifier, the
-interpreter, the printers and the parametrised tests iterate. To add a primitive is to add
-a row here; its derivative is the entry of its ATen operator in derivatives.yaml.
+interpreter, the printers and the parametrised tests iterate. To add a primitive is to
+add a row here; its derivative is the entry of its ATen operator in derivatives.yaml.
 
 Spellings are format strings over the printed arguments: {0}, {1}, ...; `{f}` is C's
 suffix of a float function (`f` for float32), `{t}` the element type, `{u}` the unsigned
@@ -47,8 +47,8 @@ class Primitive:
     """An operation that every target spells itself.
 
     `kinds` are the dtype kinds its arguments may have, `domain` the open interval that
-    tests draw each argument from, `aten` the operator whose entry in derivatives.yaml is
-    its derivative (and whose torch function, `torch`, is the reference).
+    tests draw each argument from, `aten` the operator whose entry in derivatives.yaml
+    is its derivative (and whose torch function, `torch`, is the reference).
     """
 
     name: str
@@ -87,7 +87,7 @@ def row(
 ) -> None:
     """Add a primitive; its arity is read off the spelling in C."""
     text = c if isinstance(c, str) else c[0]
-    arity = 1 + max(i for i in range(3) if "{%d}" % i in text)
+    arity = 1 + max(i for i in range(3) if f"{{{i}}}" in text)
     aten = aten or name
     PRIMITIVES[name] = BY_ATEN[aten] = Primitive(
         name,
@@ -119,21 +119,24 @@ def compare(name: str, sign: str, python: Callable[..., Any], kinds: Kinds) -> N
 
 # fmt: off
 # Arithmetic. Integers wrap around; their division is C's and truncates.
-row("add", ANY, "same", "default", "({0} + {1})", "({0} + {1})", py.add, aten="add.Tensor")
-row("sub", ARITH, "same", "default", "({0} - {1})", "({0} - {1})", py.sub, aten="sub.Tensor")
-row("mul", ANY, "same", "default", "({0} * {1})", "({0} * {1})", py.mul, aten="mul.Tensor")
+row("add", ANY, "same", "default", "({0} + {1})", "({0} + {1})", py.add,
+    aten="add.Tensor")
+row("sub", ARITH, "same", "default", "({0} - {1})", "({0} - {1})", py.sub,
+    aten="sub.Tensor")
+row("mul", ANY, "same", "default", "({0} * {1})", "({0} * {1})", py.mul,
+    aten="mul.Tensor")
 row("div", FIELD, "same", "int_to_float", "({0} / {1})", "({0} / {1})", py.div,
     aten="div.Tensor")
 # Triton's minus is 0 - x, which has no -0.
 row("neg", ARITH, "same", "default", "(-{0})", ("({0} * -1.0)", "(-{0})"), py.neg)
-row("idiv", frozenset({"int"}), "same", "default", "quotient_{t}({0}, {1})", "({0} // {1})", py.idiv,
-    aten="_idiv", torch="_idiv", domain=(1, 9))
-row("imod", frozenset({"int"}), "same", "default", "remainder_{t}({0}, {1})", "({0} % {1})", py.imod,
-    aten="_imod", torch="fmod", domain=(1, 9))
+row("idiv", frozenset({"int"}), "same", "default", "quotient_{t}({0}, {1})",
+    "({0} // {1})", py.idiv, aten="_idiv", torch="_idiv", domain=(1, 9))
+row("imod", frozenset({"int"}), "same", "default", "remainder_{t}({0}, {1})",
+    "({0} % {1})", py.imod, aten="_imod", torch="fmod", domain=(1, 9))
 row("fmod", FLOAT, "same", "default", "fmod{f}({0}, {1})", "libdevice.fmod({0}, {1})",
     py.total(math.fmod), aten="fmod.Tensor", domain=(0.2, 5.0))
-row("pow", FIELD, "same", "default", "pow{f}({0}, {1})", "libdevice.pow({0}, {1})", py.power,
-    aten="pow.Tensor_Tensor", domain=(0.2, 3.0))
+row("pow", FIELD, "same", "default", "pow{f}({0}, {1})", "libdevice.pow({0}, {1})",
+    py.power, aten="pow.Tensor_Tensor", domain=(0.2, 3.0))
 row("atan2", FLOAT, "same", "int_to_float", "atan2{f}({0}, {1})",
     "libdevice.atan2({0}, {1})", math.atan2)
 row("copysign", FLOAT, "same", "int_to_float", "copysign{f}({0}, {1})",
@@ -151,16 +154,18 @@ row("fmax", ORDER, "same", "default",
 row("fmin", ORDER, "same", "default",
     ("({1} != {1} || {0} <= {1} ? {0} : {1})", "({0} < {1} ? {0} : {1})"),
     "tl.minimum({0}, {1})", py.fmin)
-row("abs", ARITH, "real", "complex_to_float", ("fabs{f}({0})", "({0} < 0 ? -{0} : {0})"),
-    "tl.abs({0})", py.absolute)
+row("abs", ARITH, "real", "complex_to_float",
+    ("fabs{f}({0})", "({0} < 0 ? -{0} : {0})"), "tl.abs({0})", py.absolute)
 row("sgn", ARITH, "same", "default", "(({t})({0} > 0) - ({t})({0} < 0))",
     "(({0} > 0).to({t}) - ({0} < 0).to({t}))", py.sgn)
 row("signbit", FLOAT, "bool", "always_bool", "(copysign{f}(1, {0}) < 0)",
     "(libdevice.signbit({0}) != 0)", py.signbit)
 
 # Rounding to integers.
-row("floor", FLOAT, "same", "default", "floor{f}({0})", "tl.floor({0})", py.rounding(math.floor))
-row("ceil", FLOAT, "same", "default", "ceil{f}({0})", "tl.ceil({0})", py.rounding(math.ceil))
+row("floor", FLOAT, "same", "default", "floor{f}({0})", "tl.floor({0})",
+    py.rounding(math.floor))
+row("ceil", FLOAT, "same", "default", "ceil{f}({0})", "tl.ceil({0})",
+    py.rounding(math.ceil))
 row("trunc", FLOAT, "same", "default", "trunc{f}({0})", "libdevice.trunc({0})",
     py.rounding(math.trunc))
 row("round", FLOAT, "same", "default", "nearbyint{f}({0})", "libdevice.nearbyint({0})",
@@ -199,17 +204,22 @@ compare("le", "<=", operator.le, ORDER)
 compare("gt", ">", operator.gt, ORDER)
 compare("ge", ">=", operator.ge, ORDER)
 row("isnan", FIELD, "bool", "always_bool", "({0} != {0})", "({0} != {0})", py.isnan)
-row("logical_and", BOOLEAN, "logical", "always_bool", "({0} & {1})", "({0} & {1})", py.both)
-row("logical_or", BOOLEAN, "logical", "always_bool", "({0} | {1})", "({0} | {1})", py.either)
-row("logical_xor", BOOLEAN, "logical", "always_bool", "({0} ^ {1})", "({0} ^ {1})", py.differ)
-row("logical_not", BOOLEAN, "logical", "always_bool", "(!{0})", "({0} == 0)", operator.not_)
+row("logical_and", BOOLEAN, "logical", "always_bool", "({0} & {1})", "({0} & {1})",
+    py.both)
+row("logical_or", BOOLEAN, "logical", "always_bool", "({0} | {1})", "({0} | {1})",
+    py.either)
+row("logical_xor", BOOLEAN, "logical", "always_bool", "({0} ^ {1})", "({0} ^ {1})",
+    py.differ)
+row("logical_not", BOOLEAN, "logical", "always_bool", "(!{0})", "({0} == 0)",
+    operator.not_)
 row("bitwise_and", BITS, "same", "default", "({0} & {1})", "({0} & {1})", py.both,
     aten="bitwise_and.Tensor")
 row("bitwise_or", BITS, "same", "default", "({0} | {1})", "({0} | {1})", py.either,
     aten="bitwise_or.Tensor")
 row("bitwise_xor", BITS, "same", "default", "({0} ^ {1})", "({0} ^ {1})", py.differ,
     aten="bitwise_xor.Tensor")
-row("bitwise_not", frozenset({"int"}), "same", "default", "(~{0})", "(~{0})", operator.invert)
+row("bitwise_not", frozenset({"int"}), "same", "default", "(~{0})", "(~{0})",
+    operator.invert)
 
 # Selection, and complex numbers.
 row("where", ANY, "select", "no_opmath", "({0} ? {1} : {2})", "tl.where({0}, {1}, {2})",
@@ -217,5 +227,6 @@ row("where", ANY, "select", "no_opmath", "({0} ? {1} : {2})", "tl.where({0}, {1}
 row("complex", FLOAT, "complex", "no_opmath", "{0}, {1}", "{0}, {1}", complex)
 row("real", COMPLEX, "real", "keep", "{0}", "{0}", py.real)
 row("imag", COMPLEX, "real", "keep", "{0}", "{0}", py.imag)
-row("conj", COMPLEX, "same", "keep", "{0}", "{0}", py.conj, aten="_conj", torch="conj_physical")
+row("conj", COMPLEX, "same", "keep", "{0}", "{0}", py.conj, aten="_conj",
+    torch="conj_physical")
 # fmt: on
