@@ -196,6 +196,8 @@ def _spec(argument: Argument) -> Spec:
         return TensorSpec(dtypes.bool_ if boolean else dtypes.float32)
     if base in ("Scalar", "float"):
         return ScalarSpec("float")
+    if argument.name == "reduction":
+        return Static(0)  # none: only then is a loss pointwise
     if base in ("int", "SymInt") and not argument.optional:
         return Static(1)
     if base == "bool" and not argument.optional:

@@ -77,7 +77,7 @@ _TOO_HIGH: dict[Kind, tuple[str, str]] = {
 }
 
 
-class NotPointwise(FormulaError):
+class NotPointwise(FormulaError, NotImplementedError):
     """The formula calls a function that does not work element by element."""
 
     def __init__(self, function: str, span: Span) -> None:

@@ -186,6 +186,7 @@ QUERIES: dict[str, Answer] = {
     "ne": _eq(False),
     "equal": _equal,
     "toDouble": _to_kind(dtypes.float64),
+    "toFloat": _to_kind(dtypes.float64),
     "toComplexDouble": _to_kind(dtypes.complex128),
     "scalar_to_tensor": _scalar_to_tensor,
     "wrapped_scalar_tensor": _scalar_to_tensor,

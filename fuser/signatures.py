@@ -208,6 +208,7 @@ def _default(text: str) -> Default | None:
             "None": None,
             "True": True,
             "False": False,
+            "Mean": 1,  # at::Reduction::Mean, the one enum member signatures name
         }
         return Default(constants.get(text, text), text)
     try:

@@ -93,7 +93,7 @@ def test_questions_of_types_and_arguments() -> None:
         ("[]", ()),
         ("[0,1]", (0, 1)),
         ('"none"', "none"),
-        ("Mean", "Mean"),
+        ("Mean", 1),
     ],
 )
 def test_defaults(text: str, value: object) -> None:
@@ -146,7 +146,7 @@ KINDS = st.builds(
 )
 ALIASES = st.sampled_from([None, "a", "a!", "a -> *"])
 DEFAULTS = st.sampled_from(
-    [None, Default(1, "1"), Default((0, 1), "[0,1]"), Default("Mean", "Mean")]
+    [None, Default(1, "1"), Default((0, 1), "[0,1]"), Default(1, "Mean")]
 )
 
 
