@@ -220,6 +220,11 @@ row("bitwise_xor", BITS, "same", "default", "({0} ^ {1})", "({0} ^ {1})", py.dif
     aten="bitwise_xor.Tensor")
 row("bitwise_not", frozenset({"int"}), "same", "default", "(~{0})", "(~{0})",
     operator.invert)
+# A shift by less than nothing, or by all bits and more, leaves no bit of the value.
+row("bitwise_left_shift", frozenset({"int"}), "same", "default",
+    "({1} < 0 || {1} >= (int)(8 * sizeof({0})) ? 0 : {0} << {1})",
+    "tl.where(({1} < 0) | ({1} >= {0}.dtype.primitive_bitwidth), 0, {0} << {1})",
+    py.left_shift, aten="bitwise_left_shift.Tensor", domain=(0, 7))
 
 # Selection, and complex numbers.
 row("where", ANY, "select", "no_opmath", "({0} ? {1} : {2})", "tl.where({0}, {1}, {2})",

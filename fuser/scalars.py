@@ -229,3 +229,7 @@ def either(a: Any, b: Any) -> Any:
 
 def differ(a: Any, b: Any) -> Any:
     return a ^ b
+
+
+def left_shift(a: int, b: int) -> int:
+    return a << b if 0 <= b < 64 else 0
