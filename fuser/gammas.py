@@ -33,7 +33,7 @@ def lgamma(self: Node) -> Node:
     product = _steps(x)
     log = far.where(size, product).apply("log")
     stirling = (size - 0.5) * (log - 1) + (math.log(2 * math.pi) - 1) / 2
-    stirling = stirling + stirling_rest(size)
+    stirling = stirling + _stirling_rest(size)
     # gamma(x) gamma(-x) = -pi / (x sin(pi x))
     sine = (_to_integer(x).apply("abs") * math.pi).apply("sin")
     mirrored = -(sine * (size * (1 / math.pi))).apply("log") - stirling
@@ -62,16 +62,16 @@ def _near(x: Expr, product: Expr, log: Expr) -> Expr:
     rest = 1 - t * (3 - t)
     lost = ((1 - product) - rest * rest) / product
     log = ((x + 2.6).apply("abs") < 0.25).where(log + lost, log)
-    return log_gamma_from_1(t) + (x < 1).where(-log, log)
+    return _log_gamma_from_1(t) + (x < 1).where(-log, log)
 
 
-def log_gamma_from_1(t: Expr) -> Expr:
+def _log_gamma_from_1(t: Expr) -> Expr:
     """lgamma(1 + t) for t in [0, 1], exact at both ends."""
     above, below = _LOG_GAMMA[t.node.dtype.bits]
     return t * (t - 1) * (0.5 + polynomial(t, above) / polynomial(t, below))
 
 
-def stirling_rest(x: Expr) -> Expr:
+def _stirling_rest(x: Expr) -> Expr:
     """lgamma(x) without Stirling's (x - 1/2) log(x) - x + log(2 pi) / 2, from 4 on."""
     inverse = 1 / x
     return inverse * polynomial(inverse * inverse, _STIRLING[x.node.dtype.bits])
@@ -210,10 +210,11 @@ def zeta(self: Node, other: Node) -> Node:
     s, q = Expr(self), Expr(other)
     dtype = self.dtype
     negative = q < 0
-    floor, beyond = q.apply("floor"), q.lift(-1.0)
+    floor = q.apply("floor")
     start = negative.where(q - floor, q)
-    mirror = negative.where(q.apply("ceil") - q, 1.0 - beyond)
-    end = negative.where(0.5 - q, beyond)
+    # A positive q has no mirror points: they would begin behind their end.
+    mirror = negative.where(q.apply("ceil") - q, 1.0)
+    end = negative.where(0.5 - q, 0.0)
     t, total, m, mirrored, power, bound = (Expr(ir.param(i, dtype)) for i in range(6))
     mirrored = mirrored + (m < bound).where(m**power, 0.0)
     steps = (t + 1, total + t**power, m + 1, mirrored)
