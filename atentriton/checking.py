@@ -1,0 +1,317 @@
+"""Operators held against PyTorch's own: values and derivatives.
+
+Comes in: the name of an operator. Goes out: a `Report` with the largest errors of each
+kind of check, and the failures with what led to them. The reference is torch's operator
+under torch's own autograd, in float64 where the dtype under test is a narrower one;
+what that dtype costs torch's own operator is allowed to ours, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atentriton import catalogue, operators, samples, trials
+from atentriton.cases import REFUSALS, Case, Cases
+from atentriton.comparing import compare, mismatch
+from atentriton.numerical import mistakes
+from atentriton.programs import compiler
+from atentriton.reports import KINDS, Failure, Kind, Measure, Report
+from atentriton.samples import ARRANGEMENTS
+from atentriton.specs import FROM_TORCH, TO_TORCH
+
+# The largest error allowed, in units of eps times the size of what is compared: the
+# rounding of some dozens of operations, more of them with each derivative.
+ALLOWED: dict[Kind, float] = {
+    "value": 32,
+    "first": 64,
+    "second": 256,
+    "jvp": 64,
+    "vmap": 32,
+    "layouts": 64,
+}
+
+# The least size that an error of a derivative is relative to: weights are of the order
+# of 1, and where their contributions cancel the rounding of each is left.
+LEAST = 0.1
+
+# Where torch's own operator is less accurate than its dtype: by how much, and why.
+_FLOAT_SCALE = "torch has the scale in float32"
+_ADDED = "torch adds 1e-12 to what the second derivative is divided by"
+INACCURATE: dict[str, tuple[float, str]] = {
+    "binary_cross_entropy": (1e-10, _ADDED),
+    "binary_cross_entropy_backward": (1e-10, _ADDED),
+    "digamma": (1e-8, "torch's trigamma is right to 9 digits only"),
+    "lgamma": (1e-8, "torch's trigamma is right to 9 digits only"),
+    "mvlgamma": (1e-8, "torch's trigamma is right to 9 digits only"),
+    "polygamma": (1e-8, "torch's trigamma is right to 9 digits only"),
+    "polygamma_": (1e-8, "torch's trigamma is right to 9 digits only"),
+    "hardsigmoid": (1e-7, "torch's backward has 1/6 as a float32"),
+    "fake_quantize_per_tensor_affine_cachemask": (1e-6, _FLOAT_SCALE),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (1e-6, _FLOAT_SCALE),
+    "_fake_quantize_learnable_per_tensor_affine": (1e-6, _FLOAT_SCALE),
+}
+
+DOUBLE = (torch.float64, torch.complex128)
+DERIVED = (torch.float64, torch.complex128, torch.float32, torch.bfloat16)
+ALL = tuple(TO_TORCH.values())
+
+
+def check(name: str, *, quick: bool = False) -> Report:
+    """Check the operator of that full name; KeyError for an unknown one.
+
+    One that torch does not have is held against differences in place of torch's.
+
+    Quick: values and derivatives in float64 and complex128. Otherwise also every other
+    dtype that torch's operator takes, vmap, and all arrangements in memory.
+    """
+    ours = operators.make(name)
+    if isinstance(ours, operators.NotYet):
+        return Report(name, "nothing", ours.reason)
+    if isinstance(ours, operators.Torch):  # there is nothing to compare
+        return Report(name, "torch", ours.reason)
+    matrix = isinstance(ours, operators.Matrix)
+    report = Report(name, "formulas" if matrix else "kernels")
+    theirs = catalogue.aten(name)
+    try:
+        check = _Check(report, ours, theirs)
+        if theirs is None:
+            check.differences()
+        else:
+            check.run(quick)
+    except NotImplementedError as error:  # arguments that samples.py cannot draw
+        report.skipped = dict.fromkeys(KINDS, str(error))
+    return report
+
+
+_DERIVE: dict[Kind, Any] = {
+    "first": trials.first,
+    "second": trials.second,
+    "jvp": trials.tangents,
+}
+
+
+class _Check:
+    def __init__(self, report: Report, ours: operators.Overload, theirs: Any) -> None:
+        self.report = report
+        self.signature = compiler().operator(report.name).signature
+        self.inplace = isinstance(ours, operators.InPlace)
+        note = "torch's product, our derivatives" if report.runs == "formulas" else ""
+        self.inaccuracy, report.note = INACCURATE.get(report.name, (0.0, note))
+        self.ours = self.caller(ours)
+        self.theirs = self.caller(theirs)
+        self.cases = Cases(self.signature, self.theirs)
+
+    def caller(self, operator: Any) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
+        """The operator on a value for each argument; its results as a tuple."""
+        arguments = self.signature.arguments
+        plain = [i for i, a in enumerate(arguments) if not a.kwarg_only]
+        named = [(i, a.name) for i, a in enumerate(arguments) if a.kwarg_only]
+
+        def call(values: Sequence[Any]) -> tuple[Tensor, ...]:
+            args = [values[i] for i in plain]
+            if self.inplace:
+                args[0] = args[0].clone()
+            found = operator(*args, **{name: values[i] for i, name in named})
+            return (found,) if isinstance(found, Tensor) else tuple(found)
+
+        return call
+
+    def run(self, quick: bool) -> None:
+        for case in self.cases.of(DOUBLE if quick else ALL):
+            wide = self.value(case)
+            if wide is not None and case.dtype in DERIVED:
+                self.derivatives(case)
+        if quick:
+            return
+        for case in self.cases.mixed():
+            self.value(case)
+        for case in self.cases.of((torch.float64,)):
+            self.vmap(case)
+        dtype = torch.float32 if self.cases.takes(torch.float32) else torch.int64
+        for arrangement in ARRANGEMENTS:
+            for case in self.cases.of((dtype,), arrangement, first=True):
+                self.layout(case)
+        for kind in KINDS:
+            if kind not in self.report.measures and kind not in self.report.skipped:
+                self.report.skipped[kind] = "torch's operator does not have it"
+
+    # -- the checks ----------------------------------------------------------------
+
+    def value(self, case: Case) -> tuple[Tensor, ...] | None:
+        """Compare values, dtypes and strides; None where torch cannot do this."""
+        try:
+            plain = self.theirs(case.values)
+        except REFUSALS:
+            return None
+        if any(p.dtype not in FROM_TORCH for p in plain):  # such as complex32
+            return None
+        wide = self.wide(case, plain)
+        self.compare("value", case, plain, wide, lambda: self.ours(case.values))
+        return wide
+
+    def wide(self, case: Case, plain: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """torch's results, from arguments in float64 where this says more."""
+        if not any(p.is_floating_point() or p.is_complex() for p in plain):
+            return plain
+        try:
+            wide = self.theirs(case.widened())
+        except REFUSALS:
+            return plain
+        exact = [p.is_floating_point() or p.is_complex() for p in plain]
+        return tuple(w if e else p for w, e, p in zip(wide, exact, plain, strict=True))
+
+    def derivatives(self, case: Case) -> None:
+        """Compare gradients, their gradients, and tangents."""
+        if not case.leaves:
+            return
+        for kind, derive in _DERIVE.items():
+            try:
+                found = self.references(kind, case, derive)
+            except REFUSALS as error:
+                self.refused(kind, case, error)
+                continue
+            if found is None:
+                self.skip(kind, "nothing in it has a gradient")
+                continue
+            plain, wide = found
+            self.compare(
+                kind, case, plain, wide, self.deriving(derive, case), memory=False
+            )
+
+    def deriving(self, derive: Any, case: Case) -> Callable[[], Sequence[Tensor]]:
+        return lambda: derive(self.ours, case.values, case.leaves) or ()
+
+    def references(
+        self, kind: Kind, case: Case, derive: Any
+    ) -> tuple[list[Tensor], list[Tensor]] | None:
+        """torch's derivatives in the case's dtype and in a wide one, if any."""
+        ways = [derive, trials.tangents_by_backward] if kind == "jvp" else [derive]
+        for way in ways:
+            try:
+                plain = way(self.theirs, case.values, case.leaves)
+                if plain is None or case.dtype in DOUBLE:
+                    return plain and (plain, plain)
+                wide = way(self.theirs, case.widened(), case.leaves)
+                return plain, wide or plain
+            except REFUSALS:
+                if way is ways[-1]:
+                    raise
+        return None
+
+    def differences(self) -> None:
+        """Derivatives against differences, where there is no operator of torch's."""
+        self.report.note = "not in torch: derivatives against finite differences"
+        for setting in samples.settings(self.signature):
+            values = samples.arguments(self.signature, torch.float64, setting)
+            case = self.cases.case(values, torch.float64, "float64")
+            for kind, message in mistakes(self.ours, values, case.leaves):
+                measure = Measure(exact=False)
+                self.report.measures.setdefault(kind, measure).cases += 1
+                if message is not None:
+                    self.fail(kind, case, message)
+
+    def vmap(self, case: Case) -> None:
+        """Compare a mapped call with one call for each element, stacked."""
+        places = [i for i, v in enumerate(case.values) if isinstance(v, Tensor)]
+        if not places or any(case.values[i].dim() == 0 for i in places):
+            return
+        values = list(case.values)
+
+        def mapped(chosen: Sequence[int]) -> tuple[Tensor, ...]:
+            def one(*tensors: Tensor) -> tuple[Tensor, ...]:
+                again = list(values)
+                for i, tensor in zip(chosen, tensors, strict=True):
+                    again[i] = tensor
+                return self.ours(again)
+
+            given = [torch.stack((values[i], values[i].flip(0))) for i in chosen]
+            return torch.vmap(one)(*given)
+
+        for chosen in (places, places[:1]) if len(places) > 1 else (places,):
+            try:
+                flipped = list(values)
+                for i in chosen:
+                    flipped[i] = values[i].flip(0)
+                pairs = zip(self.theirs(values), self.theirs(flipped), strict=True)
+                wanted = tuple(torch.stack(pair) for pair in pairs)
+            except REFUSALS:
+                return
+            self.compare(
+                "vmap", case, wanted, wanted, lambda c=chosen: mapped(c), memory=False
+            )
+
+    def layout(self, case: Case) -> None:
+        """Compare values, strides and gradients of tensors that lie so in memory."""
+        try:
+            plain = self.theirs(case.values)
+        except REFUSALS:
+            with suppress(Exception):
+                self.ours(case.values)
+                self.fail("layouts", case, "torch refuses this, and it does not")
+            return
+        wide = self.wide(case, plain)
+        self.compare("layouts", case, plain, wide, lambda: self.ours(case.values))
+        with suppress(*REFUSALS):
+            found = self.references("first", case, trials.first)
+            if case.leaves and found is not None:
+                run = self.deriving(trials.first, case)
+                self.compare("layouts", case, *found, run, memory=False)
+
+    # -- what comes of them --------------------------------------------------------
+
+    def compare(
+        self,
+        kind: Kind,
+        case: Case,
+        plain: Sequence[Tensor],
+        wide: Sequence[Tensor],
+        compute: Callable[[], Sequence[Tensor]],
+        memory: bool = True,
+    ) -> None:
+        """Compare what is computed with torch's results, plain and wide ones."""
+        try:
+            found = compute()
+        except Exception as error:
+            self.fail(kind, case, f"{type(error).__name__}: {error}")
+            return
+        if len(found) != len(plain):
+            self.fail(kind, case, f"{len(found)} results, torch has {len(plain)}")
+            return
+        measure = self.report.measures.setdefault(kind, Measure())
+        for got, theirs, want in zip(found, plain, wide, strict=True):
+            # torch's tangent of a half is not always a half.
+            problem = mismatch(got, theirs, dtype=kind != "jvp", strides=memory)
+            if problem:
+                self.fail(kind, case, problem)
+                return
+            least = 0.0 if memory or kind == "vmap" else LEAST
+            error = compare(got, want, least)
+            measure.add(error)
+            allowed = (
+                ALLOWED[kind] * error.eps + 4 * compare(theirs, want, least).relative
+            )
+            allowed = max(allowed, self.inaccuracy)
+            if not error.relative <= allowed:
+                self.fail(kind, case, error.describe(case.values, allowed))
+
+    def refused(self, kind: Kind, case: Case, error: Exception) -> None:
+        """Where torch has no derivative, ours may: only a crash is a failure."""
+        self.skip(kind, f"torch: {str(error).splitlines()[0]}")
+        try:
+            _DERIVE[kind](self.ours, case.values, case.leaves)
+        except (NotImplementedError, RuntimeError):
+            return
+        except Exception as mine:
+            self.fail(kind, case, f"{type(mine).__name__}: {mine}")
+
+    def skip(self, kind: Kind, reason: str) -> None:
+        if kind not in self.report.measures:
+            self.report.skipped[kind] = reason
+
+    def fail(self, kind: Kind, case: Case, message: str) -> None:
+        self.report.failures.append(Failure(kind, case.text, message))

@@ -1,0 +1,137 @@
+"""Hold operators against PyTorch's own: values and derivatives.
+
+Each is called with the same arguments as torch's operator: values, dtypes, strides,
+gradients, second derivatives, forward derivatives, vmap, and tensors that lie in memory
+in all manner of ways. Errors are relative to the size of what is compared. Operators
+that are named are checked in full; all at once only in float64 and complex128, unless
+`--full` is given. Exit status 1 if anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from atentriton.commands._console import (
+    add_json,
+    console,
+    emit,
+    escape,
+    progress,
+    table,
+)
+from atentriton.commands._formulas import compiler_of, items, operator_names
+from atentriton.reports import KINDS, Kind, Report
+
+NAME = "check"
+EXAMPLE = """
+atentriton check acosh add.Tensor
+atentriton check --json
+"""
+
+# Failures of an operator that are printed.
+SHOWN = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("operators", metavar="OP", nargs="*", help="default: all")
+    parser.add_argument(
+        "--quick", action="store_true", help="float64 and complex128 alone"
+    )
+    parser.add_argument("--full", action="store_true", help="everything, for all")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    names = chosen(args.operators)
+    quick = args.quick or not (args.operators or args.full)
+    out = console()
+    found = list(reports(out, names, quick))
+    if args.json:
+        emit([report.as_json() for report in found])
+    else:
+        show(out, found)
+    return 0 if all(report.ok for report in found) else 1
+
+
+def chosen(given: list[str]) -> list[str]:
+    """The full names of the operators asked for; all that can run, where none are."""
+    if not given:
+        return [i.verdict.name for i in items() if i.verdict.kind != "not_yet"]
+    made = compiler_of(None)
+    return [name for text in given for name in operator_names(text, made)]
+
+
+def reports(out: Console, names: Iterable[str], quick: bool) -> Iterator[Report]:
+    """Check one operator after the other; progress is shown in a terminal."""
+    from atentriton.checking import check
+
+    for name in progress(out, list(names)):
+        yield check(name, quick=quick)
+
+
+def show(out: Console, found: list[Report]) -> None:
+    """The table, what has to be said of it, and the failures."""
+    out.print(errors_table(found))
+    print_notes(out, found)
+    bad = print_failures(out, found)
+    compared = sum(report.compared for report in found)
+    out.print(f"{compared} compared, {len(found) - compared} not; {bad} failed")
+
+
+def print_failures(out: Console, found: list[Report]) -> int:
+    """What went wrong, and with which arguments; how many operators failed."""
+    for report in found:
+        for failure in report.failures[:SHOWN]:
+            line = f"{report.name} {failure.kind}, {failure.case}"
+            out.print(f"[red]{escape(line)}[/red]\n    {escape(failure.message)}")
+        if len(report.failures) > SHOWN:
+            out.print(
+                f"    ... and {len(report.failures) - SHOWN} more; --json has all"
+            )
+    return sum(not report.ok for report in found)
+
+
+def errors_table(found: list[Report]) -> Table:
+    """A row an operator: its largest errors."""
+    kinds: list[Kind] = [k for k in KINDS if any(k in r.measures for r in found)]
+    rows = table("", "operator", *kinds, "", right=KINDS, whole=("operator",))
+    for report in found:
+        mark = "[red]✗[/red]" if not report.ok else "[green]✓[/green]"
+        if not report.compared:
+            rows.add_row("·", report.name, *("" for _ in kinds), escape(_why(report)))
+            continue
+        cells = [_cell(report, kind) for kind in kinds]
+        note = f"[dim]{escape(report.note)}[/dim]" if report.note else ""
+        rows.add_row(mark, report.name, *cells, note)
+    return rows
+
+
+def _why(report: Report) -> str:
+    runs = "torch's own" if report.runs == "torch" else "does not run"
+    return f"{runs}: {report.reason}" if report.reason else runs
+
+
+def _cell(report: Report, kind: Kind) -> str:
+    """The error relative to the size of the result; in eps for the other dtypes."""
+    measure = report.measures.get(kind)
+    if measure is None:
+        return "-"
+    if any(f.kind == kind for f in report.failures):
+        return "[red]wrong[/red]"
+    if not measure.exact:
+        return "right"
+    if kind in ("vmap", "layouts"):
+        return f"{measure.eps:.1f} eps"
+    return f"{measure.relative:.1e}"
+
+
+def print_notes(out: Console, found: list[Report]) -> None:
+    """What the numbers mean."""
+    out.print(
+        "[dim]largest error in float64 and complex128, relative to the size of the "
+        "result; - where PyTorch has no such derivative[/dim]"
+    )

@@ -1,0 +1,71 @@
+"""How fast are single operators, against PyTorch's eager ones?
+
+    python perf/ops.py [--quick] [--compile] [--elements N] [--device cuda] [OP ...]
+
+Forward into a given buffer, forward, forward and backward, double backward; medians of
+calls in turns, the ratio to eager, and for the forward into a buffer the bytes moved a
+second beside what copying a buffer reaches. Writes perf/results/ops.json and ops.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import _common
+
+NAMES = """
+    add.Tensor mul.Tensor div.Tensor addcmul addcdiv lerp.Tensor clamp maximum
+    where.self exp log1p tanh sigmoid acosh atan2 hypot logaddexp xlogy.Tensor
+    hardswish erf digamma polygamma pow.Tensor_Scalar sgn
+"""
+QUICK = "add.Tensor addcmul exp acosh logaddexp xlogy.Tensor"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("operators", metavar="OP", nargs="*")
+    parser.add_argument("--quick", action="store_true", help="few operators, shorter")
+    parser.add_argument("--compile", action="store_true", help="torch.compile as well")
+    parser.add_argument("--elements", type=int, default=1 << 20)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+
+    from atentriton.commands._console import console, progress
+    from atentriton.commands._speed import bandwidth_table, speed_table
+    from atentriton.speed import MODES, Row, measure
+    from atentriton.timing import copy_bandwidth, keep_memory
+
+    chosen = QUICK if args.quick else NAMES
+    keep_memory()
+    out = console()
+    rows: list[Row] = []
+    for name in progress(out, args.operators or chosen.split()):
+        rows += measure(
+            name,
+            tuple(MODES),
+            elements=args.elements,
+            device=args.device,
+            seconds=0.3 if args.quick else 1.0,
+            compiled=args.compile,
+        )
+    copy = copy_bandwidth(args.elements)
+    known = _common.machine()
+    out.print(
+        f"{known['cpu']}, {known['threads']} threads, torch {known['torch']}; "
+        f"{args.elements:,} float32 elements; load {known['load']:.1f}"
+    )
+    out.print(speed_table(rows))
+    out.print()
+    out.print(bandwidth_table(rows, copy))
+    settings = {"elements": args.elements, "device": args.device, "copy": copy}
+    path = _common.save("ops", settings, [row.as_json() for row in rows])
+    names = list(dict.fromkeys(row.name for row in rows))
+    ratios = {(row.name, row.mode): row.ratio for row in rows}
+    series = {t: [ratios.get((n, m)) for n in names] for m, t in MODES.items()}
+    title = f"{args.elements:,} float32 elements, {known['cpu']}"
+    drawn = _common.bars(path.with_suffix(".png"), title, names, series)
+    out.print(f"[dim]{path}{' and ops.png' if drawn else ''}[/dim]")
+
+
+if __name__ == "__main__":
+    main()
