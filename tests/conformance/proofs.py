@@ -1,7 +1,8 @@
 """The operators that every mechanism is proved on: how to call them here and in torch.
 
-In: nothing. Out: `PROOFS`. An operator of each sort: one, two and three tensors, numbers,
-a rounding mode, an int that shapes the code, a loop, in place, a view, matrix products.
+In: nothing. Out: `PROOFS`. An operator of each sort: one, two and three tensors,
+numbers, a rounding mode, an int that shapes the code, a loop, in place, a view, and
+products of matrices.
 """
 
 from __future__ import annotations

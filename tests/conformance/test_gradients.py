@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.conformance.proofs import PROOFS, Proof
 from torch.autograd import gradcheck, gradgradcheck
+
+from tests.conformance.proofs import PROOFS, Proof
 
 FLAT = ("div.Tensor_mode trunc", "div.Tensor_mode floor")
 each = pytest.mark.parametrize("proof", PROOFS, ids=lambda p: p.name)

@@ -1,4 +1,4 @@
-"""Every pointwise proof on memory of every shape: values, dtypes, strides, gradients."""
+"""Each pointwise proof on memory of every shape: values, dtypes, strides, gradients."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.conformance.proofs import POINTWISE, Proof
 from torch import Tensor
+
+from tests.conformance.proofs import POINTWISE, Proof
 
 # Both compute in float32 and round once; the functions themselves may differ by an ulp.
 TOLERANCE = {
@@ -52,7 +53,11 @@ def _same(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_values_and_layout(proof: Proof, layout: str, dtype: torch.dtype) -> None:
     given = [LAYOUTS[layout](x) for x in proof.sample(dtype, SHAPE)]
-    _same(proof.ours(*given), proof.torch(*given), max(TOLERANCE[dtype], proof.torch_error))
+    _same(
+        proof.ours(*given),
+        proof.torch(*given),
+        max(TOLERANCE[dtype], proof.torch_error),
+    )
 
 
 @each
@@ -63,7 +68,9 @@ def test_gradients(proof: Proof, layout: str) -> None:
         leaves = proof.sample(torch.float64, SHAPE, requires_grad=True)
         value = function(*(LAYOUTS[layout](x) for x in leaves))
         weights = torch.linspace(-1, 2, value.numel(), dtype=value.dtype)
-        cotangent = weights.view(value.shape).transpose(0, 1).contiguous().transpose(0, 1)
+        cotangent = (
+            weights.view(value.shape).transpose(0, 1).contiguous().transpose(0, 1)
+        )
         found.append(torch.autograd.grad(value, leaves, cotangent))
     error = proof.torch_error
     torch.testing.assert_close(*found, rtol=error, atol=error)
@@ -73,9 +80,7 @@ def test_gradients(proof: Proof, layout: str) -> None:
 @pytest.mark.parametrize("layouts", [(0, 1), (1, 2), (3, 0), (4, 2), (2, 4)], ids=str)
 def test_mixed_layouts(proof: Proof, layouts: tuple[int, int]) -> None:
     makers = [list(LAYOUTS.values())[i] for i in layouts]
-    given = [
-        makers[i % 2](x) for i, x in enumerate(proof.sample(torch.float64, SHAPE))
-    ]
+    given = [makers[i % 2](x) for i, x in enumerate(proof.sample(torch.float64, SHAPE))]
     _same(proof.ours(*given), proof.torch(*given), proof.torch_error)
 
 

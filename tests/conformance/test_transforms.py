@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conformance.proofs import POINTWISE, PROOFS, Proof
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+
+from tests.conformance.proofs import POINTWISE, PROOFS, Proof
 
 each = pytest.mark.parametrize("proof", PROOFS, ids=lambda p: p.name)
 
@@ -75,7 +76,8 @@ def test_jacobians(proof: Proof, transform: Callable[..., Any]) -> None:
     tensors = proof.sample(shape=(3,)) if proof.shapes is None else proof.sample()
     places = _places(proof)
     _close(
-        transform(proof.ours, places)(*tensors), transform(proof.torch, places)(*tensors)
+        transform(proof.ours, places)(*tensors),
+        transform(proof.torch, places)(*tensors),
     )
 
 
