@@ -7,7 +7,7 @@ underscore does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from fuser.entries import load, load_functions
 from fuser.formulas import Entry, EntryFile, FunctionEntry
 from fuser.functions import Function, Functions
 from fuser.optable import BY_ATEN, Primitive
+from fuser.queries import QUERIES
 from fuser.resources import resource
 from fuser.signatures import parse_signature
 
@@ -33,13 +34,21 @@ class Library:
     opaque: frozenset[str]
 
 
-def library(derivatives: Path | str | None = None, *more: Path | str) -> Library:
+def library(
+    derivatives: Path | str | None = None,
+    *more: Path | str,
+    known: Collection[str] | None = None,
+) -> Library:
     """The packaged formulas; `derivatives` stands in for derivatives.yaml, and `more`
     are files of functions like definitions.yaml. FormulaFileError for their mistakes.
+
+    `known` names what the formulas of `derivatives` may call besides the functions that
+    have a pointwise formula here; with None, what they call is not looked at.
     """
-    entries = load(derivatives or resource("derivatives.yaml"))
     paths = [*(resource(name) for name in PACKAGED), *more]
     functions = Functions([*_from_files(paths), *_builders()])
+    names = None if known is None else {*known, *functions.names, *QUERIES}
+    entries = load(derivatives or resource("derivatives.yaml"), functions=names)
     functions = Functions(_with_primitives(functions, entries.by_name))
     functions = Functions(_with_inplace(functions, entries.entries))
     whole = {n for n, f in functions.by_name.items() if _is_whole(f)}

@@ -7,7 +7,7 @@ here knows of PyTorch; a process usually has one `default_compiler()`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -266,9 +266,13 @@ def simplified(program: Program) -> Program:
     return program.with_roots(simplify(program.roots))
 
 
-def compiler(derivatives: Path | str | None = None, *more: Path | str) -> Compiler:
+def compiler(
+    derivatives: Path | str | None = None,
+    *more: Path | str,
+    known: Collection[str] | None = None,
+) -> Compiler:
     """A compiler of the packaged formulas, or of others (see `library`)."""
-    return Compiler(library(derivatives, *more))
+    return Compiler(library(derivatives, *more, known=known))
 
 
 @cache

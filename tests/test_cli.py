@@ -376,3 +376,12 @@ def test_interrupting_is_quiet(run: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(check, "run", interrupt)
     assert run("check").status == cli.INTERRUPTED
+
+
+def test_a_function_that_nobody_knows(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "typo.yaml"
+    path.write_text("- name: foo(Tensor self) -> Tensor\n  self: grad * self.coss()\n")
+    assert cli.main(["coverage", "--file", str(path)]) == 1
+    said = capsys.readouterr()
+    assert 'typo.yaml:2:21: error: unknown method "coss"' in said.out + said.err
+    assert "^~~~" in said.out + said.err

@@ -11,15 +11,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
 from atentriton.commands import UsageError
 from fuser.classify import Class, Verdict, classify
+from fuser.entries import load
 from fuser.errors import Diagnostic, SourceText, Span, nearest
-from fuser.formulas import Entry, FunctionEntry
+from fuser.formulas import Entry, FormulaSet, FunctionEntry
 from fuser.pipeline import Compiler, compiler, default_compiler
+from fuser.resources import resource
+from fuser.syntax import called_functions
 
 CLASSES: tuple[str, ...] = get_args(Class)
 MEANING: dict[str, str] = {
@@ -85,7 +89,32 @@ def torch_file() -> Path:
 
 def compiler_of(path: Path | None) -> Compiler:
     """The compiler of the file; FormulaFileError with all that is wrong with it."""
-    return default_compiler() if path is None else compiler(path)
+    if path is None:
+        return default_compiler()
+    return compiler(path, known=known_functions())
+
+
+@cache
+def known_functions() -> frozenset[str]:
+    """What a formula may call that has no pointwise formula here: PyTorch's operators
+    and methods, and the functions that PyTorch's own file calls, or ours."""
+    import torch
+
+    registered = torch._C._dispatch_get_all_op_names()
+    aten = {n[6:].partition(".")[0] for n in registered if n.startswith("aten::")}
+    called = {
+        found.name
+        for path in (torch_file(), resource("derivatives.yaml"))
+        for entry in load(path).entries
+        for part in (
+            FormulaSet(entry.gradients, entry.forwards),
+            *entry.dispatch.values(),
+        )
+        for formula in (*part.gradients, *part.forwards)
+        if formula.expr is not None
+        for found in called_functions(formula.expr)
+    }
+    return frozenset({*aten, *called, *dir(torch.Tensor)})
 
 
 def items(path: Path | None = None) -> list[Item]:
