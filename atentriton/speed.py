@@ -36,7 +36,9 @@ FRESH: tuple[Mode, ...] = ("forward", "backward", "second")
 class Row:
     """An operator in one mode; `moved` is what the forward reads and writes, in bytes.
 
-    `compiled` is torch.compile's, which has no second derivatives.
+    `compiled` is torch.compile's, which has no second derivatives; `copy` is the time
+    in which a buffer of `copied` bytes is read and another one written, in the mode
+    "into".
     """
 
     name: str
@@ -46,6 +48,15 @@ class Row:
     ours: Timing
     eager: Timing
     compiled: Timing | None = None
+    copy: Timing | None = None
+    copied: int = 0
+
+    @property
+    def of_copy(self) -> float | None:
+        """The bytes moved a second, as a part of what a copy moves."""
+        if self.copy is None:
+            return None
+        return self.ours.faster_than(self.copy) * self.moved / (2 * self.copied)
 
     @property
     def ratio(self) -> float:
@@ -62,6 +73,7 @@ class Row:
             "eager": self.eager.median,
             "ratio": self.ratio,
             "compiled": None if self.compiled is None else self.compiled.median,
+            "of_copy": self.of_copy,
         }
 
 
@@ -104,7 +116,7 @@ class Subject:
         return backward if mode == "backward" else second
 
     def into(self, ours: operators.Fused, theirs: Any) -> dict[str, Call]:
-        """Calls that write to a buffer; none where torch's operator cannot."""
+        """Calls that write to a buffer, and a copy; none where torch's cannot."""
         variant = _out_variant(theirs)
         if variant is None:
             return {}
@@ -112,9 +124,11 @@ class Subject:
         buffer = torch.empty_like(theirs(*args, **named))
         tensors, numbers = split(self.signature, self.values)
         routine = ours.registered.routine(self.values)
+        source, target = torch.ones_like(buffer), torch.empty_like(buffer)
         return {
             "ours": lambda: launch.run(routine, tensors, numbers, out=[buffer]),
             "eager": lambda: variant(*args, **named, out=buffer),
+            "copy": lambda: target.copy_(source),
         }
 
 
@@ -143,7 +157,8 @@ def measure(
     subject = Subject(signature, tuple(values))
     moved = sum(v.nbytes for v in values if isinstance(v, Tensor))
     args, named = subject.arguments(values)
-    moved += theirs(*args, **named).nbytes
+    copied = theirs(*args, **named).nbytes
+    moved += copied
     for mode in modes:
         try:
             if mode == "into":
@@ -158,8 +173,8 @@ def measure(
         except RuntimeError:  # PyTorch has no derivative of that order
             continue
         found = interleaved(calls, seconds=seconds)
-        times = found["ours"], found["eager"], found.get("compiled")
-        yield Row(name, mode, elements, moved, *times)
+        times = found["ours"], found["eager"], found.get("compiled"), found.get("copy")
+        yield Row(name, mode, elements, moved, *times, copied)
 
 
 def _both(ours: Any, theirs: Any) -> tuple[tuple[str, Any], ...]:

@@ -84,10 +84,3 @@ def _wait() -> None:
     """GPUs work on while Python does: wait for them."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def copy_bandwidth(elements: int = 1 << 20) -> float:
-    """Bytes a second that copying one buffer to another reads and writes here."""
-    source, target = torch.ones(elements), torch.empty(elements)
-    timing = interleaved({"copy": lambda: target.copy_(source)}, seconds=0.2)["copy"]
-    return 2 * source.numel() * source.element_size() / timing.median

@@ -33,7 +33,7 @@ def main() -> None:
     from atentriton.commands._console import console, progress
     from atentriton.commands._speed import bandwidth_table, speed_table
     from atentriton.speed import MODES, Row, measure
-    from atentriton.timing import copy_bandwidth, keep_memory
+    from atentriton.timing import keep_memory
 
     chosen = QUICK if args.quick else NAMES
     keep_memory()
@@ -48,7 +48,6 @@ def main() -> None:
             seconds=0.3 if args.quick else 1.0,
             compiled=args.compile,
         )
-    copy = copy_bandwidth(args.elements)
     known = _common.machine()
     out.print(
         f"{known['cpu']}, {known['threads']} threads, torch {known['torch']}; "
@@ -56,8 +55,8 @@ def main() -> None:
     )
     out.print(speed_table(rows))
     out.print()
-    out.print(bandwidth_table(rows, copy))
-    settings = {"elements": args.elements, "device": args.device, "copy": copy}
+    out.print(bandwidth_table(rows))
+    settings = {"elements": args.elements, "device": args.device}
     path = _common.save("ops", settings, [row.as_json() for row in rows])
     names = list(dict.fromkeys(row.name for row in rows))
     ratios = {(row.name, row.mode): row.ratio for row in rows}

@@ -48,16 +48,13 @@ def _ratio(ratio: float) -> str:
     return f"[{'green' if ratio >= 1 else 'red'}]{ratio:5.2f}x[/]"
 
 
-def bandwidth_table(rows: Sequence[Row], copy: float) -> Table:
-    """What the forward into a buffer reads and writes a second, in 10^9 bytes.
-
-    `copy` is what copying one buffer to another reaches.
-    """
+def bandwidth_table(rows: Sequence[Row]) -> Table:
+    """What the forward into a buffer reads and writes a second, in 10^9 bytes, and as a
+    part of what copying a buffer reaches."""
     made = table("into a buffer", "eager", "ours", "of a copy", right=["eager", "ours"])
     for row in rows:
-        if row.mode == "into":
+        if row.of_copy is not None:
             eager, ours = (row.moved / t.median for t in (row.eager, row.ours))
-            numbers = f"{eager / 1e9:.1f}", f"{ours / 1e9:.1f}", f"{ours / copy:.0%}"
+            numbers = f"{eager / 1e9:.1f}", f"{ours / 1e9:.1f}", f"{row.of_copy:.0%}"
             made.add_row(row.name, *numbers)
-    made.add_row("a copy", f"{copy / 1e9:.1f}", "", "100%", style="bold")
     return made

@@ -251,7 +251,8 @@ def value_text(body: object, signature: Signature) -> str:
         lines = ("a primitive: a row of fuser/optable.py", f"C       {c}")
         return "\n".join(f"# {line}" for line in (*lines, f"Triton  {triton}"))
     name = getattr(body, "__name__", "a builder")
-    return f"# built by {name} of fuser/special.py for {signature}"
+    file = body.__module__.replace(".", "/") + ".py"
+    return f"# built by {name} of {file} for {signature}"
 
 
 def dense(program: Program) -> Layout:
