@@ -8,17 +8,15 @@ derivatives are again calls of routines, derived by the compiler, made by `call`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import forward_ad
 
 from atentriton import gate, launch
-from atentriton.derivations import Derivation, Recipe
+from atentriton.derivations import Derivation, Recipe, Saving
+from atentriton.levels import at_one_level, forward_mode, refuse
 from atentriton.programs import Routine
 from atentriton.sites import MISS, RoutineSites
 
@@ -72,40 +70,15 @@ class Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         call_: Call = ctx.call
-        results: list[Tensor | None] = [None] * len(ctx.needs_input_grad)
+        saving: Saving = ctx.saving
         defined = tuple([c is not None for c in cotangents])
-        if not any(defined) or not any(ctx.saving.needed):
-            return tuple(results)
-        recipe: Recipe = ctx.saving.recipe(defined)
-        like = next(c for c in cotangents if c is not None)
+        if not any(defined) or not any(saving.needed):
+            return (None,) * len(ctx.needs_input_grad)
+        recipe = saving.recipe(defined)
         if recipe.filled:
-            dtypes = call_.routine.dtypes
-            cotangents = tuple(
-                like.new_zeros(like.shape, dtype=d) if c is None else c
-                for c, d in zip(cotangents, dtypes, strict=True)
-            )
-        pool: tuple[Any, ...] = (*cotangents, *ctx.saved_tensors)
-        computed: Sequence[Tensor] = ()
-        if recipe.routine is not None:
-            numbers = call_.numbers
-            computed = call(
-                recipe.routine,
-                [pool[i] for i in recipe.tensors],
-                [numbers[i] for i in recipe.numbers],
-            )
-        for i, output, place in recipe.results:
-            shape = ctx.shapes[i]
-            if output is not None:
-                gradient = computed[output]
-            elif place is not None:
-                gradient = pool[place]
-            else:
-                dtype = call_.routine.input_dtypes[i]
-                gradient = like.new_zeros(shape, dtype=dtype)
-            if gradient.shape != shape:
-                gradient = gradient.sum_to_size(shape)
-            results[i + 2] = gradient
-        return tuple(results)
+            cotangents = _filled(call_.routine.dtypes, cotangents)
+        pool = cotangents + ctx.saved_tensors
+        return gradients(recipe, ctx.shapes, pool, call_.numbers)
 
     @staticmethod
     def jvp(ctx: Any, _: None, __: None, *tangents: Tensor | None) -> Any:
@@ -148,6 +121,195 @@ class Fused(torch.autograd.Function):
 
 _apply = super(torch.autograd.Function, Fused).apply  # type: ignore[misc]
 """Without torch.autograd.Function.apply, which binds arguments by inspect.signature."""
+
+
+class Recorded(torch.autograd.Function):
+    """The same for direct calls, whose tensors are known to look alike.
+
+    No transform is active there, and no forward-mode level: without `setup_context` a
+    call takes two thirds of the time. What the look of the tensors decides once and for
+    all is in a `Record`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, record: Record, numbers: Sequence[Any], *tensors: Tensor
+    ) -> Any:
+        output = record.run(tensors, numbers)
+        ctx.set_materialize_grads(False)
+        ctx.record = record
+        ctx.numbers = numbers
+        record.save(ctx, tensors, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        record: Record = ctx.record
+        for cotangent in cotangents:
+            if cotangent is None:
+                return record.partial(ctx, cotangents)
+        return record.whole(cotangents + ctx.saved_tensors, ctx.numbers)
+
+
+class Record:
+    """A routine on tensors that look alike: what a call runs, saves and derives."""
+
+    __slots__ = ("_whole", "routine", "run", "save", "saving", "shapes")
+
+    def __init__(
+        self, routine: Routine, run: launch.Run, tensors: Sequence[Tensor]
+    ) -> None:
+        self.routine = routine
+        self.run = run
+        self.shapes = tuple(t.shape for t in tensors)
+        self.saving = routine.saving(tuple(t.requires_grad for t in tensors))
+        self.save = _saver(routine, self.saving)
+        self._whole: Callable[[Any, Any], tuple[Tensor | None, ...]] | None = None
+
+    def __call__(self, tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Any:
+        """The outputs of a call, with their place in the graph of derivatives."""
+        return _apply_recorded(self, numbers, *tensors)
+
+    def whole(
+        self, pool: Sequence[Any], numbers: Sequence[Any]
+    ) -> tuple[Tensor | None, ...]:
+        """The backward pass where all cotangents are there, from them and the saved."""
+        if self._whole is None:
+            recipe = self.saving.recipe((True,) * len(self.routine.dtypes))
+            self._whole = _quick(recipe, self.shapes) or partial(
+                gradients, recipe, self.shapes
+            )
+        return self._whole(pool, numbers)
+
+    def partial(
+        self, ctx: Any, cotangents: Sequence[Tensor | None]
+    ) -> tuple[Tensor | None, ...]:
+        """The backward pass where cotangents are absent, and so are zero."""
+        defined = tuple([c is not None for c in cotangents])
+        if not any(defined):
+            return (None,) * (2 + len(self.shapes))
+        recipe = self.saving.recipe(defined)
+        if recipe.filled:
+            cotangents = _filled(self.routine.dtypes, cotangents)
+        pool = (*cotangents, *ctx.saved_tensors)
+        return gradients(recipe, self.shapes, pool, ctx.numbers)
+
+
+def _quick(
+    recipe: Recipe, shapes: Sequence[torch.Size]
+) -> Callable[[Any, Any], tuple[Tensor | None, ...]] | None:
+    """`gradients` where every gradient is computed, and none has to be reduced."""
+    routine = recipe.routine
+    if routine is None or recipe.numbers:
+        return None
+    shape = torch.broadcast_shapes(*shapes)
+    for i, output, _ in recipe.results:
+        if output is None or shapes[i] != shape:
+            return None
+    picks = recipe.tensors
+    sites = routine.sites = routine.sites or RoutineSites()
+    outputs = [output for _, output, _ in recipe.results]
+    if routine.single and len(outputs) == 1:
+        ((i, _, _),) = recipe.results
+        before: tuple[None, ...] = (None,) * (2 + i)
+        after: tuple[None, ...] = (None,) * (len(shapes) - 1 - i)
+
+        def one(pool: Sequence[Any], _: Any) -> tuple[Tensor | None, ...]:
+            given = [pool[i] for i in picks]
+            found = sites.call(given, ())
+            if found is MISS:
+                (found,) = call(routine, given, ())
+            return (*before, found, *after)
+
+        return one
+    everything = [i for i, _, _ in recipe.results] == list(range(len(shapes)))
+    if routine.single or not everything or outputs != list(range(len(outputs))):
+        return None
+
+    def all_(pool: Sequence[Any], _: Any) -> tuple[Tensor | None, ...]:
+        given = [pool[i] for i in picks]
+        found = sites.call(given, ())
+        if found is MISS:
+            found = call(routine, given, ())
+        return (None, None, *found)
+
+    return all_
+
+
+def _saver(routine: Routine, saving: Saving) -> Callable[[Any, Any, Any], None]:
+    """What keeps in a context what `saving` reads of the tensors and the output(s)."""
+    reads = saving.reads
+    passive = [i for i, able in enumerate(routine.differentiable) if not able]
+    if not reads and not passive:
+        return lambda ctx, tensors, output: None
+    inputs = [i for kind, i in reads if kind == "input"]
+    if not passive and len(inputs) == len(reads):
+        if inputs == list(range(len(routine.input_dtypes))):
+            return lambda ctx, tensors, output: ctx.save_for_backward(*tensors)
+        return lambda ctx, tensors, output: ctx.save_for_backward(
+            *[tensors[i] for i in inputs]
+        )
+
+    def save(ctx: Any, tensors: Sequence[Tensor], output: Any) -> None:
+        outputs = (output,) if routine.single else output
+        ctx.save_for_backward(
+            *[(tensors if kind == "input" else outputs)[i] for kind, i in reads]
+        )
+        if passive:
+            ctx.mark_non_differentiable(*[outputs[i] for i in passive])
+
+    return save
+
+
+_apply_recorded = super(torch.autograd.Function, Recorded).apply  # type: ignore[misc]
+
+
+def _filled(
+    dtypes: Sequence[torch.dtype], cotangents: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """The cotangents, zeros for those that are absent."""
+    like = next(c for c in cotangents if c is not None)
+    return tuple(
+        like.new_zeros(like.shape, dtype=d) if c is None else c
+        for c, d in zip(cotangents, dtypes, strict=True)
+    )
+
+
+def gradients(
+    recipe: Recipe,
+    shapes: Sequence[torch.Size],
+    pool: Sequence[Any],
+    numbers: Sequence[Any],
+) -> tuple[Tensor | None, ...]:
+    """The gradients of all inputs, after two Nones for what is no tensor.
+
+    `pool` has the cotangents, then what was saved; `shapes` are those of the inputs.
+    """
+    computed: Any = ()
+    routine = recipe.routine
+    if routine is not None:
+        given = [pool[i] for i in recipe.tensors]
+        if numbers:
+            numbers = [numbers[i] for i in recipe.numbers]
+        computed = immediate(routine, given, numbers)
+        if computed is MISS:
+            computed = call(routine, given, numbers)
+        elif routine.single:
+            computed = (computed,)
+    results: list[Tensor | None] = [None] * (2 + len(shapes))
+    for i, output, place in recipe.results:
+        shape = shapes[i]
+        if output is not None:
+            gradient = computed[output]
+        elif place is not None:
+            gradient = pool[place]
+        else:
+            like = next(t for t in pool if t is not None)
+            gradient = like.new_zeros(shape, dtype=recipe.dtypes[i])
+        if gradient.shape != shape:
+            gradient = gradient.sum_to_size(shape)
+        results[i + 2] = gradient
+    return tuple(results)
 
 
 def evaluate(
@@ -209,18 +371,16 @@ def runner(routine: Routine, tensors: Sequence[Tensor]) -> launch.Run:
     run = launch.plan_for(routine, tensors).run
     if not records(routine, tensors):
         return run
+    if not (routine.refusals or forward_mode()):
+        return Record(routine, run, tensors)
     single = routine.single
-    guarded = bool(routine.refusals)
 
     def recorded(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Any:
         def compute(given: Sequence[Tensor]) -> Sequence[Tensor]:
             found = run(given, numbers)
             return (found,) if single else found
 
-        call = Call(routine, numbers)
-        if not guarded:
-            return _apply(call, compute, *tensors)
-        found = apply(call, compute, tensors)
+        found = apply(Call(routine, numbers), compute, tensors)
         return found[0] if single else tuple(found)
 
     return recorded
@@ -229,74 +389,6 @@ def runner(routine: Routine, tensors: Sequence[Tensor]) -> launch.Run:
 def apply(call: Call, compute: Compute, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The outputs of the call, with their place in the graph of derivatives."""
     if call.routine.refusals:
-        tensors = _refuse(call.routine.refusals, tensors)
+        tensors = refuse(call.routine.refusals, tensors)
     found = at_one_level(lambda: _apply(call, compute, *tensors))
     return (found,) if call.routine.single else found
-
-
-def at_one_level(apply: Callable[[], Any]) -> Any:
-    """What a Function's own `apply` gives, also where a functorch transform is active.
-
-    The dispatcher has by then brought the call to one level of the transforms.
-    """
-    if not _are_functorch_transforms_active():
-        return apply()
-    with enable_single_level_autograd_function():
-        return apply()
-
-
-def below_autograd(compute: Callable[[], Any]) -> Any:
-    """What `compute` gives when it dispatches below autograd.
-
-    A functorch transform has its other levels further down: there gradients and
-    tangents are recorded again, though Function.forward has just turned both off.
-    """
-    with ExitStack() as stack:
-        if _are_functorch_transforms_active():
-            stack.enter_context(torch.enable_grad())
-            stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
-        stack.enter_context(torch._C._AutoDispatchBelowAutograd())
-        return compute()
-
-
-class Refusal(torch.autograd.Function):
-    """The identity, without a derivative: the node raises if its gradient is needed.
-
-    Whether it is, only the engine knows; Function.backward of the operator would have
-    to raise even where the gradient of another input is all that is asked for.
-    """
-
-    @staticmethod
-    def forward(message: str, tensor: Tensor) -> Tensor:
-        return below_autograd(lambda: torch.ops.aten.alias(tensor))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.message = inputs[0]
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> Any:
-        raise NotImplementedError(ctx.message)
-
-    @staticmethod
-    def jvp(ctx: Any, _: None, tangent: Tensor) -> Tensor:
-        return tangent.view_as(tangent)
-
-
-_refusal = super(torch.autograd.Function, Refusal).apply  # type: ignore[misc]
-
-
-def _refuse(
-    refusals: Sequence[tuple[int, str]], tensors: Sequence[Tensor]
-) -> Sequence[Tensor]:
-    tensors = list(tensors)
-    for i, message in refusals:
-        tensor = tensors[i]
-        if tensor.requires_grad and torch.is_grad_enabled():
-            tensors[i] = at_one_level(lambda t=tensor, m=message: _refusal(m, t))
-    return tensors
-
-
-def forward_mode() -> bool:
-    """Whether tangents may be asked for."""
-    return forward_ad._current_level >= 0 or _are_functorch_transforms_active()

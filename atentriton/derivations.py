@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
+
 from fuser.pipeline import Source
 
 if TYPE_CHECKING:
@@ -49,8 +51,8 @@ class Recipe:
 
     `routine` runs on the `tensors` of the pool, with those `numbers` of the call.
     `results` are (number of the input, number of an output, place in the pool): its
-    gradient is that output, or that tensor, or zero where both are None. `filled` says
-    that absent cotangents have to be given as zeros.
+    gradient is that output, or that tensor, or a zero of the input's dtype where both
+    are None. `filled` says that absent cotangents have to be given as zeros.
     """
 
     routine: Routine | None
@@ -58,6 +60,7 @@ class Recipe:
     numbers: tuple[int, ...]
     results: tuple[tuple[int, int | None, int | None], ...]
     filled: bool
+    dtypes: tuple[torch.dtype, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Saving:
     needed: Mask
     reads: tuple[Source, ...]
     differentiable: Mask
+    dtypes: tuple[torch.dtype, ...]
     derive: Callable[[Mask], Derivation]
     recipes: dict[Mask, Recipe] = field(default_factory=dict)
 
@@ -103,6 +107,7 @@ class Saving:
             derivation.numbers,
             results,
             filled,
+            self.dtypes,
         )
 
 

@@ -147,19 +147,23 @@ def _by_value(tensor: Tensor, device: torch.device) -> Tensor:
 
 def runner(plan: Plan) -> Run:
     """`execute` for one plan, as quick as can be: one output comes without its list."""
-    if len(plan.dtypes) != 1:
-        return lambda tensors, scalars: tuple(execute(plan, tensors, scalars))
+    single = len(plan.dtypes) == 1
     if len(plan.launches) != 1 or plan.buffers or plan.by_value:
-        return lambda tensors, scalars: execute(plan, tensors, scalars)[0]
-    (launch,), (dtype,) = plan.launches, plan.dtypes
-    allocate = allocator(plan, dtype)
+
+        def run(tensors: Sequence[Tensor], scalars: Sequence[Any]) -> Any:
+            outs = execute(plan, tensors, scalars)
+            return outs[0] if single else tuple(outs)
+
+        return run
+    (launch,) = plan.launches
+    allocate = [allocator(plan, dtype) for dtype in plan.dtypes]
+
+    def run_one(tensors: Sequence[Tensor], scalars: Sequence[Any]) -> Any:
+        outs = [make() for make in allocate]
+        launch((*tensors, *outs), scalars)
+        return outs[0] if single else tuple(outs)
+
     quick = getattr(launch, "quick", None)
-
-    def run_one(tensors: Sequence[Tensor], scalars: Sequence[Any]) -> Tensor:
-        out = allocate()
-        launch((*tensors, out), scalars)
-        return out
-
     return run_one if quick is None else quick(allocate, run_one)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch._C import _is_any_autocast_enabled
 
-from atentriton import autograd, binding, catalogue, gate, programs
+from atentriton import binding, catalogue, gate, levels, programs
 from atentriton.evaluate import ZERO, Evaluator, Geometry, reads
 from atentriton.registry import LIBRARY, NAMESPACE, Binder
 from fuser.errors import DerivativeNotImplemented
@@ -70,7 +70,7 @@ class Product(torch.autograd.Function):
         ctx.known = {n: v for n, v in named.items() if n not in tensors}
         ctx.known |= {n: Geometry.of(tensors[n]) for n in tensors if n in shapes}
         ctx.shapes = {n: tensors[n].shape for n in ctx.wanted}
-        if autograd.forward_mode():
+        if levels.forward_mode():
             ctx.save_for_forward(*tensors.values())
             ctx.tensor_names = list(tensors)
 
@@ -149,11 +149,11 @@ class Matrix:
         values = self.binder.bind(args, kwargs)
 
         def compute(given: Sequence[Any]) -> Tensor:
-            return autograd.below_autograd(lambda: self.binder.redispatch(given))
+            return levels.below_autograd(lambda: self.binder.redispatch(given))
 
         if not gate.records(v for v in values if isinstance(v, Tensor)):
             return compute(values)
-        return autograd.at_one_level(lambda: _apply(self.rule, compute, *values))
+        return levels.at_one_level(lambda: _apply(self.rule, compute, *values))
 
     def by_torch(self, /, *args: Any, **kwargs: Any) -> Tensor:
         """The kernel for batches and under autocast: torch's rules of how to batch and

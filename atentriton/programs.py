@@ -113,6 +113,7 @@ class Routine:
                 needed,
                 reads,
                 self.differentiable,
+                self.input_dtypes,
                 lambda defined: self.vjp(needed, defined),
             )
         return found

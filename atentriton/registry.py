@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, _add_batch_dim, _remove_batch_dim  # type: ignore[attr-defined]
 
 from atentriton import autograd, catalogue, gate, launch, programs
-from atentriton.autograd import Call, apply, below_autograd
+from atentriton.autograd import Call, apply
 from atentriton.layouts import check_one_device, output_strides
+from atentriton.levels import below_autograd
 from atentriton.programs import Routine
 from atentriton.sites import MISS
 from atentriton.specs import key_of, specs_of, split

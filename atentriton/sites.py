@@ -64,7 +64,7 @@ class Sites:
 
     def has_room(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether another attempt for calls made like this one is taken."""
-        return len(self._like(args, kwargs)) < MOST
+        return forward_ad._current_level < 0 and len(self._like(args, kwargs)) < MOST
 
     def add(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], attempt: Attempt
@@ -103,18 +103,39 @@ class RoutineSites:
 
     def add(self, tensors: Sequence[Tensor], run: Run) -> None:
         """Let `run` make calls whose tensors look like these."""
+        if forward_ad._current_level >= 0:
+            return
         known = self.recording if is_grad_enabled() else self.silent
         if len(known) < MOST:
             known.append((guards(tensors), run))
 
 
 def guards(tensors: Sequence[Tensor]) -> Callable[..., bool]:
-    """Whether as many other tensors look like these."""
-    return TensorGuards(
-        *tensors,
-        dynamic_dims_sizes=[list(t.shape) for t in tensors],  # type: ignore[arg-type]
-        dynamic_dims_strides=[list(t.stride()) for t in tensors],  # type: ignore[arg-type]
+    """Whether as many other tensors look like these.
+
+    One that is given twice, as in x * x, has to be given twice again.
+    """
+    first: dict[int, int] = {}
+    for i, tensor in enumerate(tensors):
+        first.setdefault(id(tensor), i)
+    distinct = [tensors[i] for i in first.values()]
+    check = TensorGuards(
+        *distinct,
+        dynamic_dims_sizes=[list(t.shape) for t in distinct],  # type: ignore[arg-type]
+        dynamic_dims_strides=[list(t.stride()) for t in distinct],  # type: ignore[arg-type]
     ).check
+    if len(distinct) == len(tensors):
+        return check
+    at = tuple(first.values())
+    twice = [(i, first[id(t)]) for i, t in enumerate(tensors) if i not in at]
+
+    def check_twice(*given: Tensor) -> bool:
+        for i, j in twice:
+            if given[i] is not given[j]:
+                return False
+        return check(*[given[i] for i in at])
+
+    return check_twice
 
 
 def attempt(

@@ -115,20 +115,25 @@ class NativeLaunch:
         if self.function(*self.shape, *pointers, *given, threads):
             raise RuntimeError("ZeroDivisionError")
 
-    def quick(self, allocate: Callable[[], Tensor], otherwise: Run) -> Run:
+    def quick(self, allocate: Sequence[Callable[[], Tensor]], otherwise: Run) -> Run:
         """The launch as one step, where the call's tensors are the kernel's in order.
 
-        `allocate` makes the one output; `otherwise` does the same by the longer way.
+        `allocate` makes the outputs, one each; of a single output, that alone is given.
+        `otherwise` does the same by the longer way.
         """
-        count = len(self.operands) - 1
-        if self.operands != tuple(range(count + 1)) or not self.single_threaded:
+        if self.operands != tuple(range(len(self.operands))):
+            return otherwise
+        if not self.single_threaded:
             return otherwise
         function, shape, flatten = self.function, self.shape, self.flatten
-        if flatten is None and count == 1:
+        if len(allocate) > 1:
+            return self._several(allocate)
+        (make,) = allocate
+        if flatten is None and len(self.operands) == 2:
 
             def one(tensors: Slots, numbers: Sequence[Any]) -> Tensor:
                 (tensor,) = tensors
-                out = allocate()
+                out = make()
                 if function(*shape, tensor.data_ptr(), out.data_ptr(), 1):
                     raise RuntimeError("ZeroDivisionError")
                 return out
@@ -136,7 +141,7 @@ class NativeLaunch:
             return one
 
         def many(tensors: Slots, numbers: Sequence[Any]) -> Tensor:
-            out = allocate()
+            out = make()
             given = () if flatten is None else flatten(numbers)
             pointers = [t.data_ptr() for t in tensors]
             if function(*shape, *pointers, out.data_ptr(), *given, 1):
@@ -144,6 +149,19 @@ class NativeLaunch:
             return out
 
         return many
+
+    def _several(self, allocate: Sequence[Callable[[], Tensor]]) -> Run:
+        function, shape, flatten = self.function, self.shape, self.flatten
+
+        def several(tensors: Slots, numbers: Sequence[Any]) -> tuple[Tensor, ...]:
+            outs = [make() for make in allocate]
+            given = () if flatten is None else flatten(numbers)
+            pointers = [t.data_ptr() for t in (*tensors, *outs)]
+            if function(*shape, *pointers, *given, 1):
+                raise RuntimeError("ZeroDivisionError")
+            return tuple(outs)
+
+        return several
 
 
 class TritonLaunch:

@@ -394,3 +394,17 @@ def test_what_is_saved_depends_on_the_gradients_asked_for() -> None:
     assert routine.saving((True, False)).reads == (("input", 1),)
     assert routine.saving((True, True)).reads == (("input", 0), ("input", 1))
     assert routine.saving((False, False)).reads == ()
+
+
+def test_a_tensor_given_twice_takes_the_quick_way_too() -> None:
+    """The guards refuse to see one tensor twice; x * x is quick all the same."""
+    x = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    y = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    for _ in range(3):
+        assert_close(torch.autograd.grad(ops.mul(x, x).sum(), x)[0], 2 * x)
+        for a, b in ((x, y), (y, x), (y, y)):
+            wanted = torch.autograd.grad((a * b).sum(), (x, y), allow_unused=True)
+            out = ops.mul(a, b).sum()
+            assert_close(torch.autograd.grad(out, (x, y), allow_unused=True), wanted)
+    sites = ops.mul._sites.recording[2]
+    assert len(sites) <= 2, "one for two tensors that look alike, one for one twice"

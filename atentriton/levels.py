@@ -1,0 +1,86 @@
+"""Functions and the dispatcher's levels: transforms, autograd, forward mode.
+
+Comes in: what applies a Function, or goes on below one. Goes out: the same at the level
+where it belongs. And the Function that has no derivative, and says so when one is
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+
+
+def forward_mode() -> bool:
+    """Whether tangents may be asked for."""
+    return forward_ad._current_level >= 0 or _are_functorch_transforms_active()
+
+
+def at_one_level(apply: Callable[[], Any]) -> Any:
+    """What a Function's own `apply` gives, also where a functorch transform is active.
+
+    The dispatcher has by then brought the call to one level of the transforms.
+    """
+    if not _are_functorch_transforms_active():
+        return apply()
+    with enable_single_level_autograd_function():
+        return apply()
+
+
+def below_autograd(compute: Callable[[], Any]) -> Any:
+    """What `compute` gives when it dispatches below autograd.
+
+    A functorch transform has its other levels further down: there gradients and
+    tangents are recorded again, though Function.forward has just turned both off.
+    """
+    with ExitStack() as stack:
+        if _are_functorch_transforms_active():
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
+        stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+        return compute()
+
+
+class Refusal(torch.autograd.Function):
+    """The identity, without a derivative: the node raises if its gradient is needed.
+
+    Whether it is, only the engine knows; Function.backward of the operator would have
+    to raise even where the gradient of another input is all that is asked for.
+    """
+
+    @staticmethod
+    def forward(message: str, tensor: Tensor) -> Tensor:
+        return below_autograd(lambda: torch.ops.aten.alias(tensor))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.message = inputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
+        raise NotImplementedError(ctx.message)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, tangent: Tensor) -> Tensor:
+        return tangent.view_as(tangent)
+
+
+_refusal = super(torch.autograd.Function, Refusal).apply  # type: ignore[misc]
+
+
+def refuse(
+    refusals: Sequence[tuple[int, str]], tensors: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    tensors = list(tensors)
+    for i, message in refusals:
+        tensor = tensors[i]
+        if tensor.requires_grad and torch.is_grad_enabled():
+            tensors[i] = at_one_level(lambda t=tensor, m=message: _refusal(m, t))
+    return tensors
