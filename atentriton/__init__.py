@@ -8,13 +8,32 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from atentriton import ops as ops
+    from atentriton.decisions import FellBack as FellBack
+    from atentriton.explaining import explain as explain
+    from atentriton.override import disable as disable
+    from atentriton.override import enable as enable
+    from atentriton.override import use as use
+    from atentriton.settings import backend as backend
+    from atentriton.settings import strict as strict
 
 __version__ = "0.1.0"
-__all__ = ["ops", "register"]
+
+# Where each name is; a module is imported when one of its names is used.
+_PLACES = {
+    "FellBack": "decisions",
+    "backend": "settings",
+    "disable": "override",
+    "enable": "override",
+    "explain": "explaining",
+    "strict": "settings",
+    "use": "override",
+}
+__all__ = ["ops", "register", *_PLACES]
 
 
 def register() -> None:
@@ -30,7 +49,12 @@ def register() -> None:
 
 def __getattr__(name: str) -> Any:
     if name == "ops":
-        from importlib import import_module
-
         return import_module("atentriton.ops")
-    raise AttributeError(f"module 'atentriton' has no attribute '{name}'")
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'atentriton' has no attribute '{name}'")
+    return getattr(import_module(f"atentriton.{place}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,6 +8,7 @@ here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 
 from atentriton import targets
+from atentriton.decisions import Launched, happened, watch
 from atentriton.layouts import (
     Shape,
     Strides,
@@ -28,6 +30,7 @@ from atentriton.layouts import (
     walk,
 )
 from atentriton.programs import Routine, adopt, compiler
+from atentriton.settings import chosen
 from atentriton.specs import TO_TORCH
 from fuser.program import Program
 
@@ -65,7 +68,8 @@ class Plan:
 
     `shape` and `strides` are those of every output, `dtypes` one for each; `buffers`
     are the shapes and dtypes of the intermediates. `by_value` are the slots of CPU
-    tensors without dimensions that go along to another device.
+    tensors without dimensions that go along to another device. `read` are the bytes
+    of the inputs.
     """
 
     device: torch.device
@@ -75,6 +79,7 @@ class Plan:
     buffers: tuple[tuple[Shape, torch.dtype], ...]
     by_value: tuple[int, ...]
     launches: tuple[targets.Launch, ...]
+    read: int = 0
 
     @cached_property
     def run(self) -> Run:
@@ -105,7 +110,7 @@ def plan_for(
     routine: Routine, tensors: Sequence[Tensor], out: Sequence[Tensor] | None = None
 ) -> Plan:
     """The plan for tensors of these dtypes, shapes, strides and devices."""
-    found: list[Any] = []
+    found: list[Any] = [chosen.backend]
     for t in tensors:
         found += (t.dtype, t.shape, t.stride(), t.device)
     if out is not None:
@@ -117,7 +122,27 @@ def plan_for(
         if len(routine.plans) >= MOST_PLANS:
             routine.plans.clear()
         plan = routine.plans[key] = make_plan(routine, tensors, out)
+        if chosen.log and not watch.on:
+            _tell(routine, plan)
+    if watch.on:
+        _tell(routine, plan)
     return plan
+
+
+def _tell(routine: Routine, plan: Plan) -> None:
+    """Say what is about to run."""
+    elements = math.prod(plan.shape)
+    happened(
+        Launched(
+            routine.lineage,
+            len(plan.launches),
+            plan.launches[0].target if plan.launches else "no",
+            elements,
+            plan.read,
+            elements * sum(d.itemsize for d in plan.dtypes),
+            routine.program.formulas,
+        )
+    )
 
 
 def execute(
@@ -219,6 +244,7 @@ def make_plan(
         tuple(buffers),
         by_value,
         tuple(launches),
+        sum(t.numel() * t.element_size() for t in tensors),
     )
 
 

@@ -17,6 +17,7 @@ from atentriton import (
     autograd,
     binding,
     catalogue,
+    decisions,
     gate,
     inplace,
     matrix,
@@ -67,6 +68,7 @@ class Fused(Overload):
         self.operator = self.registered.overload
         self.sites = Sites()
         self._checked: set[tuple[type, ...]] = set()
+        self._reduction = self._loss_reduction()
         self._of_place = tuple(
             i
             for i, a in enumerate(self.signature.arguments)
@@ -89,7 +91,10 @@ class Fused(Overload):
         values = self._bound(args, kwargs)
         if self._of_place and any(values[i] is not None for i in self._of_place):
             return catalogue.aten(self.name)(*args, **kwargs)
+        if self._reduction is not None and values[self._reduction]:
+            return self._reduced(values, self._reduction)
         tensors, numbers = split(self.signature, values)
+        decisions.happened(decisions.Decision(self.name, "fused"))
         if not gate.direct(tensors):
             return self.registered.redispatch(values)
         routine = self.registered.routine(values)
@@ -102,6 +107,20 @@ class Fused(Overload):
                 if again is not None:
                     sites.add(args, kwargs, again)
         return run(tensors, numbers)
+
+    def _loss_reduction(self) -> int | None:
+        """Where a loss has the argument that says how it is reduced."""
+        if self.name.endswith("_backward"):
+            return None
+        return self.registered.places.get("reduction")
+
+    def _reduced(self, values: Sequence[Any], place: int) -> Tensor:
+        """The mean (1) or the sum (2) of the elements, PyTorch's own."""
+        decisions.happened(decisions.Decision(self.name, "fused"))
+        elements = list(values)
+        elements[place] = 0
+        found = self.on(elements)
+        return found.mean() if values[place] == 1 else found.sum()
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         """One value an argument; types that have been checked are not checked again."""
@@ -162,6 +181,7 @@ class InPlace(Overload):
         values = binding.bind(self.signature, args, kwargs)
         tensors, numbers = split(self.signature, values)
         routine = self.functional.registered.routine(values)
+        decisions.happened(decisions.Decision(self.name, "fused"))
 
         def functional(given: Sequence[Tensor]) -> Tensor:
             items = iter(given)
@@ -180,6 +200,7 @@ class Torch(Overload):
         super().__init__(name, signature)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        decisions.happened(decisions.Decision(self.name, "torch", self.reason))
         return self.operator(*args, **kwargs)
 
     def _lines(self) -> list[str]:
@@ -197,6 +218,7 @@ class Matrix(Overload):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return self.operator(*args, **kwargs)
+        decisions.happened(decisions.Decision(self.name, "matrix"))
         return self.product(*args, **kwargs)
 
 

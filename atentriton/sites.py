@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, is_grad_enabled
@@ -20,6 +21,8 @@ from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
+from atentriton.decisions import watch
+from atentriton.settings import chosen
 from atentriton.specs import FROM_TORCH, is_number
 from fuser.signatures import Argument
 
@@ -29,6 +32,7 @@ Run = Callable[[Sequence[Tensor], Sequence[Any]], Any]
 
 # Sites kept for a way of calling an operator; further ones take the longer way.
 MOST = 6
+_all: WeakSet[Any] = WeakSet()
 PLAIN = frozenset({bool, int, float, complex, str, type(None)})
 
 
@@ -36,11 +40,12 @@ class Sites:
     """The attempts of an operator, by how it is called: how many arguments by position,
     which by name, and whether gradients are recorded (the guards leave that out)."""
 
-    __slots__ = ("recording", "silent")
+    __slots__ = ("__weakref__", "recording", "silent")
 
     def __init__(self) -> None:
         self.recording: dict[Any, list[Attempt]] = {}
         self.silent: dict[Any, list[Attempt]] = {}
+        _all.add(self)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call that looks like an earlier one, or MISS."""
@@ -49,6 +54,7 @@ class Sites:
             or _len_torch_dispatch_stack()
             or _len_torch_function_stack()
             or forward_ad._current_level >= 0
+            or watch.on
         ):
             return MISS
         key: Any = len(args)
@@ -64,7 +70,9 @@ class Sites:
 
     def has_room(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether another attempt for calls made like this one is taken."""
-        return forward_ad._current_level < 0 and len(self._like(args, kwargs)) < MOST
+        if watch.on or forward_ad._current_level >= 0:
+            return False
+        return len(self._like(args, kwargs)) < MOST
 
     def add(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], attempt: Attempt
@@ -81,9 +89,10 @@ class Sites:
 class RoutineSites:
     """The calls of a routine, which gets tensors and numbers in its own order."""
 
-    __slots__ = ("recording", "silent")
+    __slots__ = ("__weakref__", "recording", "silent")
 
     def __init__(self) -> None:
+        _all.add(self)
         self.recording: list[tuple[Callable[..., bool], Run]] = []
         self.silent: list[tuple[Callable[..., bool], Run]] = []
 
@@ -94,6 +103,7 @@ class RoutineSites:
             or _len_torch_dispatch_stack()
             or _len_torch_function_stack()
             or forward_ad._current_level >= 0
+            or watch.on
         ):
             return MISS
         for check, run in self.recording if is_grad_enabled() else self.silent:
@@ -103,11 +113,21 @@ class RoutineSites:
 
     def add(self, tensors: Sequence[Tensor], run: Run) -> None:
         """Let `run` make calls whose tensors look like these."""
-        if forward_ad._current_level >= 0:
+        if watch.on or forward_ad._current_level >= 0:
             return
         known = self.recording if is_grad_enabled() else self.silent
         if len(known) < MOST:
             known.append((guards(tensors), run))
+
+
+def forget() -> None:
+    """Let the next call of everything be worked out anew: its backend has changed."""
+    for sites in list(_all):
+        sites.recording.clear()
+        sites.silent.clear()
+
+
+chosen.changed.append(forget)
 
 
 def guards(tensors: Sequence[Tensor]) -> Callable[..., bool]:

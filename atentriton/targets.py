@@ -19,7 +19,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from atentriton.decisions import fell_back
 from atentriton.layouts import Walk
+from atentriton.settings import chosen
 from fuser.program import Program
 from fuser.schedule import schedule
 
@@ -49,6 +51,8 @@ Target = Callable[[Program, Walk, tuple[int, ...], tuple[int, ...]], Launch]
 class ReferenceLaunch:
     """The graph evaluated with PyTorch's operators."""
 
+    target = "reference"
+
     def __init__(
         self,
         program: Program,
@@ -76,16 +80,33 @@ def interpreted() -> bool:
 
 
 def of_device(device: torch.device) -> Target:
-    """What runs kernels for tensors of that device."""
-    if device.type == "cpu" and not interpreted():
-        return _native()
-    if device.type in ("cpu", "cuda"):
-        return _triton()
-    return ReferenceLaunch
+    """What runs kernels for tensors of that device, by the backend that is chosen.
+
+    RuntimeError where that backend does not know the device.
+    """
+    backend = chosen.backend
+    if backend == "auto":
+        if device.type == "cpu" and not interpreted():
+            return _unless(_compiler_missing(), NativeLaunch)
+        if device.type in ("cpu", "cuda"):
+            return _unless(_triton_missing(), TritonLaunch)
+        return ReferenceLaunch
+    if backend == "reference":
+        return ReferenceLaunch
+    if backend == "native" and device.type == "cpu":
+        return _unless(_compiler_missing(), NativeLaunch)
+    if backend == "triton" and (device.type == "cuda" or interpreted()):
+        return _unless(_triton_missing(), TritonLaunch)
+    takes = "tensors on a GPU (and with TRITON_INTERPRET=1 on the CPU)"
+    if backend == "native":
+        takes = "tensors on the CPU"
+    raise RuntimeError(f"the backend {backend!r} takes {takes}, not on {device}")
 
 
 class NativeLaunch:
     """A compiled C kernel, its sizes and strides laid out for it once."""
+
+    target = "native"
 
     def __init__(
         self,
@@ -167,6 +188,8 @@ class NativeLaunch:
 class TritonLaunch:
     """A Triton kernel, for a GPU or in the interpreter."""
 
+    target = "triton"
+
     def __init__(
         self,
         program: Program,
@@ -209,29 +232,37 @@ def flattener(program: Program, numbers: tuple[int, ...]) -> Flatten | None:
 
 
 @cache
-def _native() -> Target:
+def _compiler_missing() -> str:
+    """Why there are no kernels in C; nothing where there are."""
     from atentriton import toolchain
 
     try:
         toolchain.toolchain()
     except toolchain.NoCompilerError as error:
-        _fall_back(str(error))
-        return ReferenceLaunch
-    return NativeLaunch
+        return str(error)
+    return ""
 
 
 @cache
-def _triton() -> Target:
+def _triton_missing() -> str:
     try:
         import triton  # noqa: F401
     except ImportError as error:
-        _fall_back(str(error))
-        return ReferenceLaunch
-    return TritonLaunch
+        return str(error)
+    return ""
+
+
+def _unless(missing: str, target: Target) -> Target:
+    """The target, or the reference where something is missing, which is said once."""
+    if not missing:
+        return target
+    fell_back("every operator", f"no kernels can be built ({missing})")
+    _warn(missing)
+    return ReferenceLaunch
 
 
 @cache
-def _fall_back(reason: str) -> None:
+def _warn(reason: str) -> None:
     warnings.warn(
         f"no kernels can be built ({reason}): PyTorch's own operators are used "
         "instead, one for each step of a formula",

@@ -400,11 +400,12 @@ def test_a_tensor_given_twice_takes_the_quick_way_too() -> None:
     """The guards refuse to see one tensor twice; x * x is quick all the same."""
     x = torch.rand(5, dtype=torch.float64, requires_grad=True)
     y = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    sites = ops.mul._sites.recording
+    sites.clear()
     for _ in range(3):
         assert_close(torch.autograd.grad(ops.mul(x, x).sum(), x)[0], 2 * x)
         for a, b in ((x, y), (y, x), (y, y)):
             wanted = torch.autograd.grad((a * b).sum(), (x, y), allow_unused=True)
             out = ops.mul(a, b).sum()
             assert_close(torch.autograd.grad(out, (x, y), allow_unused=True), wanted)
-    sites = ops.mul._sites.recording[2]
-    assert len(sites) <= 2, "one for two tensors that look alike, one for one twice"
+    assert len(sites[2]) == 2, "one for two tensors that look alike, one for one twice"

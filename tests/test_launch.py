@@ -205,8 +205,8 @@ def test_the_reference_runs_where_there_is_no_compiler(
         raise toolchain.NoCompilerError("no C compiler was found")
 
     monkeypatch.setattr(toolchain, "toolchain", none)
-    targets._native.cache_clear()
-    targets._fall_back.cache_clear()
+    targets._compiler_missing.cache_clear()
+    targets._warn.cache_clear()
     given = torch.rand(3, 4)
     program = programs.replace(chain(), lineage="chain by reference")
     try:
@@ -216,8 +216,8 @@ def test_the_reference_runs_where_there_is_no_compiler(
         assert len(caught) == 1
         assert_close(found, expected_chain(given[:2], given[:2]))
     finally:
-        targets._native.cache_clear()
-        targets._fall_back.cache_clear()
+        targets._compiler_missing.cache_clear()
+        targets._warn.cache_clear()
 
 
 @pytest.mark.interpreter

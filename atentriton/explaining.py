@@ -1,0 +1,107 @@
+"""What a function's operators ran as, and why: `atentriton.explain`.
+
+Comes in: a function and arguments for it. Goes out: an `Explanation`, which prints as a
+table: each operator, what ran for it, from which formula, and why PyTorch's own ran
+where it did; then each program that ran, with its kernels and the bytes it moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from atentriton.decisions import Decision, Event, Launched, watched
+from atentriton.override import replacing
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """`result` is what the function gave; `events` is what happened, in order."""
+
+    result: Any
+    events: tuple[Event, ...]
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What ran for each operator that was called."""
+        return tuple(e for e in self.events if isinstance(e, Decision))
+
+    @property
+    def launches(self) -> tuple[Launched, ...]:
+        """The programs that ran, derivatives included."""
+        return tuple(e for e in self.events if isinstance(e, Launched))
+
+    @property
+    def fell_back(self) -> tuple[Decision, ...]:
+        """The operators that were PyTorch's own."""
+        return tuple(d for d in self.decisions if d.ran == "torch")
+
+    @property
+    def kernels(self) -> int:
+        return sum(launch.kernels for launch in self.launches)
+
+    def __str__(self) -> str:
+        console = Console(width=100, no_color=True)
+        with console.capture() as captured:
+            console.print(self)
+        return captured.get()
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        if not self.events:
+            yield "no operator of those that are replaced was called"
+            return
+        yield _operators(self.decisions)
+        if self.launches:
+            yield _programs(self.launches)
+        read = sum(launch.read for launch in self.launches)
+        written = sum(launch.written for launch in self.launches)
+        yield (
+            f"{len(self.decisions)} operators, {len(self.fell_back)} PyTorch's own; "
+            f"{self.kernels} kernels, {read:,} bytes read, {written:,} written"
+        )
+
+
+def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation:
+    """Call `fn(*args, **kwargs)` and tell what ran where, and why.
+
+    Operators are replaced as in `atentriton.use()`, unless a `use` or `enable` holds
+    already. Derivatives that `fn` takes are seen as well.
+    """
+    with replacing(), watched() as events:
+        result = fn(*args, **kwargs)
+    return Explanation(result, tuple(events))
+
+
+def _operators(decisions: tuple[Decision, ...]) -> Table:
+    table = Table(box=None, header_style="bold", title_justify="left")
+    for heading in ("operator", "ran as", "why"):
+        table.add_column(heading, overflow="fold")
+    counted: dict[Decision, int] = {}
+    for decision in decisions:
+        counted[decision] = counted.get(decision, 0) + 1
+    for decision, times in counted.items():
+        count = f" x{times}" if times > 1 else ""
+        why = decision.reason.strip().splitlines()
+        table.add_row(decision.operator + count, decision.ran, why[0] if why else "")
+    return table
+
+
+def _programs(launches: tuple[Launched, ...]) -> Table:
+    table = Table(box=None, header_style="bold", title_justify="left")
+    for heading in ("program", "kernels", "elements", "read", "written", "formulas"):
+        right = heading in ("elements", "read", "written")
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for launch in launches:
+        table.add_row(
+            launch.lineage,
+            f"{launch.kernels} {launch.target}",
+            f"{launch.elements:,}",
+            f"{launch.read:,}",
+            f"{launch.written:,}",
+            "; ".join(f for f in launch.formulas if " -> " not in f),
+        )
+    return table
