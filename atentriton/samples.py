@@ -101,6 +101,7 @@ NUMBERS: dict[str, Any] = {
     "max": 1.2,
     "min": -1.0,
     "mvlgamma:p": 3,
+    "special_multigammaln:p": 3,
     "n": 1,
     "negative_slope": 0.2,
     "other": 1.7,

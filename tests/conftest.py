@@ -53,3 +53,15 @@ def fixed_seed() -> None:
     """Random tensors are the same in every run, whatever ran before."""
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what tests have counted, in whatever worker they ran."""
+    totals: dict[str, int] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if isinstance(value, int) and getattr(report, "when", "") == "call":
+                    totals[name] = totals.get(name, 0) + value
+    for name, total in totals.items():
+        terminalreporter.write_line(f"{total:,} {name}")
