@@ -1,18 +1,39 @@
 """Which operators there are, and what runs for each.
 
 Comes in: the compiler's entries and functions, and the operators of the installed
-torch. Goes out: the full names under each base name, and the verdict on each.
+torch. Goes out: the full names under each base name, the verdict on each, and a `Card`
+for each overload, which says all that calling it takes; cards have records.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from atentriton.programs import compiler
-from fuser.classify import Verdict, verdict
+from atentriton.programs import compiler, signature_of
+from atentriton.records import remembered
+
+if TYPE_CHECKING:
+    from fuser.classify import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """An operator, and what runs for it.
+
+    `kind` is "fused", "in_place", "matrix", "torch" or "not_yet"; `reason` says why it
+    is one of the last two. `functional` is the operator that an in-place one computes,
+    and `lines` are the formulas.
+    """
+
+    name: str
+    kind: str
+    functional: str
+    reason: str
+    lines: tuple[str, ...]
 
 
 def aten(name: str) -> Any:
@@ -24,32 +45,51 @@ def aten(name: str) -> Any:
     return getattr(packet, overload or "default", None)
 
 
-@cache
-def valued() -> frozenset[str]:
-    """The operators that have a value of their own: a formula or a builder.
+def is_valued(name: str) -> bool:
+    """Whether the operator has a value of its own: a formula or a builder.
 
     What formulas call under a name that neither torch nor derivatives.yaml knows is a
-    helper, and none of them.
+    helper, and no operator.
     """
     known = compiler()
-    return frozenset(
-        name
-        for name, function in known.functions.by_name.items()
-        if function.promotes is not None
-        and (name in known.entries or aten(name) is not None)
-    )
+    if name not in known.entries and not _in_torch(name):
+        return False
+    function = known.functions.by_name.get(name)
+    return function is not None and function.promotes is not None
+
+
+@cache
+def valued() -> frozenset[str]:
+    """The operators that have a value of their own."""
+    return frozenset(filter(is_valued, compiler().functions.by_name))
 
 
 @cache
 def names() -> dict[str, tuple[str, ...]]:
     """Full names by base name: derivatives.yaml's first, then those of definitions."""
+    return remembered("names", dict, _names_of, _names)
+
+
+def _names_of(found: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {base: tuple(map(str, overloads)) for base, overloads in found.items()}
+
+
+def _names() -> dict[str, tuple[str, ...]]:
+    found = {b: tuple(filter(_is_operator, all_)) for b, all_ in _by_base().items()}
+    return {base: overloads for base, overloads in found.items() if overloads}
+
+
+@cache
+def _by_base() -> dict[str, list[str]]:
+    """All names of entries and functions, helpers included, by base name."""
     found: dict[str, list[str]] = {}
-    for name in (*compiler().entries, *compiler().functions.by_name):
-        if name in compiler().entries or name in valued():
-            overloads = found.setdefault(name.partition(".")[0], [])
-            if name not in overloads:
-                overloads.append(name)
-    return {base: tuple(overloads) for base, overloads in found.items()}
+    for name in dict.fromkeys((*compiler().entries, *compiler().functions.by_name)):
+        found.setdefault(name.partition(".")[0], []).append(name)
+    return found
+
+
+def _is_operator(name: str) -> bool:
+    return name in compiler().entries or is_valued(name)
 
 
 @cache
@@ -58,7 +98,15 @@ def verdict_on(name: str) -> Verdict | None:
     entry = compiler().entries.get(name)
     if entry is None:
         return None
-    return verdict(compiler(), entry, lambda n: aten(n) is not None)
+    from fuser.classify import verdict
+
+    return verdict(compiler(), entry, _in_torch)
+
+
+def _in_torch(name: str) -> bool:
+    base, _, overload = name.partition(".")
+    packet = getattr(torch.ops.aten, base, None)
+    return packet is not None and hasattr(packet, overload or "default")
 
 
 def formulas(name: str) -> list[str]:
@@ -76,25 +124,83 @@ def formulas(name: str) -> list[str]:
     return lines
 
 
+# In-place operators whose overload is called otherwise than the functional one.
+_RENAMED = {
+    "floor_divide_.Tensor": "floor_divide",
+    "ldexp_": "ldexp.Tensor",
+    "pow_.Scalar": "pow.Tensor_Scalar",
+    "pow_.Tensor": "pow.Tensor_Tensor",
+}
+
+
 def functional_name(name: str) -> str | None:
-    """The name without the underscore that marks an in-place operator."""
+    """The functional operator that an in-place one computes; None for another."""
+    if name in _RENAMED:
+        return _RENAMED[name]
     base, dot, overload = name.partition(".")
     if base.endswith("_") and not base.endswith("__"):
         return base[:-1] + dot + overload
     return None
 
 
-def overloads_of(base: str) -> dict[str, str]:
-    """Full names by overload; one without a name is called `default`.
+@cache
+def cards_of(base: str) -> tuple[Card, ...]:
+    """A card for each overload, in order; none where there is no such operator."""
+    return remembered(
+        f"cards {base}",
+        lambda cards: [asdict(card) for card in cards],
+        lambda found: tuple(map(_card_of, found)),
+        lambda: tuple(map(_made, _overloads(base))),
+    )
+
+
+@cache
+def card_of(name: str) -> Card:
+    """The card of the operator of that full name; KeyError where there is none."""
+    for card in cards_of(name.partition(".")[0]):
+        if card.name == name:
+            return card
+    return _made(name)
+
+
+def _card_of(found: dict[str, Any]) -> Card:
+    return Card(**(found | {"lines": tuple(map(str, found["lines"]))}))
+
+
+def _overloads(base: str) -> list[str]:
+    """The full names of the overloads.
 
     An in-place operator has those of its own in derivatives.yaml, and those of the
     functional operator that torch has in place.
     """
-    found = list(names().get(base, ()))
-    functional = functional_name(base)
-    if functional is not None:
-        for name in names().get(functional, ()):
-            full = base + name[len(functional) :]
-            if full not in found and name in valued() and aten(full) is not None:
+    found = list(filter(_is_operator, _by_base().get(base, ())))
+    if base.endswith("_") and not base.endswith("__"):
+        packet = getattr(torch.ops.aten, base, None)
+        for overload in packet.overloads() if packet is not None else ():
+            full = base if overload == "default" else f"{base}.{overload}"
+            functional = functional_name(full)
+            if full not in found and functional and is_valued(functional):
                 found.append(full)
-    return {name.partition(".")[2] or "default": name for name in found}
+    return found
+
+
+def _made(name: str) -> Card:
+    functional = functional_name(name)
+    if functional is not None and is_valued(functional):
+        computed = name if name in compiler().entries else functional
+        lines = tuple(formulas(computed))
+        return Card(name, "in_place", computed, "", lines)
+    card = partial(Card, name, functional=name, lines=tuple(formulas(name)))
+    if is_valued(name) and not signature_of(name).view:
+        return card(kind="fused", reason="")
+    verdict = verdict_on(name)
+    if verdict is None:
+        return card(kind="fused", reason="")
+    kind = verdict.kind if verdict.kind in ("not_yet", "matrix") else "torch"
+    return card(kind=kind, reason=verdict.reason)
+
+
+def overloads_of(base: str) -> dict[str, str]:
+    """Full names by overload; one without a name is called `default`."""
+    names = [card.name for card in cards_of(base)]
+    return {name.partition(".")[2] or "default": name for name in names}

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fuser.pipeline import Source
+from atentriton import outlines
+from atentriton.outlines import Outline, outline_of
+from fuser.program import Program
 
 if TYPE_CHECKING:
+    from atentriton.compiling import Reduced
     from atentriton.programs import Routine
+    from fuser.pipeline import Source
 
 Mask = tuple[bool, ...]
 
@@ -43,6 +47,64 @@ class Derivation:
         """The inputs and outputs whose values are needed: what has to be saved."""
         used = [*self.sources, *(r for r in self.results if isinstance(r, tuple))]
         return tuple(dict.fromkeys(s for s in used if s[0] in ("input", "output")))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A derivation as it is recorded: of `program`, called `lineage`, its outline."""
+
+    program: Program | Outline | None
+    lineage: str
+    sources: tuple[Source, ...]
+    numbers: tuple[int, ...]
+    results: tuple[int | Source | None, ...]
+    missing: tuple[tuple[int, str], ...]
+
+    def as_json(self) -> Any:
+        outline = self.program
+        if isinstance(outline, Program):
+            outline = outline_of(outline)
+        return {
+            "outline": None if outline is None else outline.as_json(),
+            "lineage": self.lineage,
+            "sources": self.sources,
+            "numbers": self.numbers,
+            "results": self.results,
+            "missing": self.missing,
+        }
+
+
+def facts_of(reduced: Reduced) -> Facts:
+    """What there is to record of a derivative."""
+    program = reduced.program
+    return Facts(
+        program,
+        "" if program is None else program.lineage,
+        reduced.sources,
+        reduced.numbers,
+        reduced.results,
+        reduced.missing,
+    )
+
+
+def facts_from_json(found: Any) -> Facts:
+    """What `Facts.as_json` has written."""
+    outline = found["outline"]
+    return Facts(
+        None if outline is None else outlines.from_json(outline),
+        str(found["lineage"]),
+        tuple((str(kind), int(i)) for kind, i in found["sources"]),
+        tuple(map(int, found["numbers"])),
+        tuple(_result(r) for r in found["results"]),
+        tuple((int(i), str(message)) for i, message in found["missing"]),
+    )
+
+
+def _result(found: Any) -> int | Source | None:
+    if isinstance(found, list):
+        kind, i = found
+        return str(kind), int(i)
+    return None if found is None else int(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atentriton import autograd, programs, specs
+from atentriton import autograd, compiling, programs, specs
 from atentriton.helpers import FUNCTIONS
 from fuser import syntax
 from fuser.errors import FormulaError
@@ -304,7 +304,7 @@ def _run(tree: Expr, leaves: Mapping[str, Any]) -> Tensor:
     kinds = {name: _spec(value) for name, value in leaves.items()}
     routine = programs.of_formula(unparse(tree), kinds, programs.default_dtype())
     tensors = [v for v in leaves.values() if isinstance(v, Tensor)]
-    same = programs.bare(routine.program.outputs[0])
+    same = compiling.bare(routine.program.outputs[0])
     if same is not None:
         tensor = leaves[str(same.attrs)]
         if all(tensor.shape == t.shape for t in tensors):

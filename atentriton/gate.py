@@ -17,6 +17,7 @@ from torch import Tensor
 from torch._C import (
     _are_functorch_transforms_active,
     _dispatch_keys,
+    _get_tracing_state,
     _is_fwd_grad_enabled,
     _len_torch_dispatch_stack,
     _len_torch_function_stack,
@@ -42,6 +43,7 @@ def unwatched() -> bool:
     """Whether no transform, mode or compiler stands between a call and the kernel."""
     return not (
         is_compiling()
+        or _get_tracing_state() is not None
         or _are_functorch_transforms_active()
         or _len_torch_dispatch_stack()
         or _len_torch_function_stack()

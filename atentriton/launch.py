@@ -29,37 +29,15 @@ from atentriton.layouts import (
     output_strides,
     walk,
 )
-from atentriton.programs import Routine, adopt, compiler
+from atentriton.pieces import pieces_of
+from atentriton.programs import Routine, adopt
 from atentriton.settings import chosen
-from atentriton.specs import TO_TORCH
 from fuser.program import Program
 
 Run = targets.Run
 
 # Plans kept for a routine; one that meets ever new shapes starts over.
 MOST_PLANS = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A program that is one kernel, and what it works on.
-
-    Slots number the tensors of a call: inputs, then outputs, then intermediates.
-    """
-
-    program: Program
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    numbers: tuple[int, ...]
-    final: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """The kernels of a routine in running order, and the dtypes of intermediates."""
-
-    items: tuple[Piece, ...]
-    buffers: tuple[torch.dtype, ...]
 
 
 @dataclass(frozen=True)
@@ -230,11 +208,10 @@ def make_plan(
                 sizes.append(space)
                 steps.append(tuple(like.stride()))
                 buffers.append((space, pieces.buffers[slot - count]))
-        operands = (*piece.reads, *piece.writes)
         moves = walk(
-            space, [expanded_strides(space, sizes[s], steps[s]) for s in operands]
+            space, [expanded_strides(space, sizes[s], steps[s]) for s in piece.operands]
         )
-        launches.append(target(piece.program, moves, operands, piece.numbers))
+        launches.append(target(piece, moves))
     by_value = tuple(i for i, t in enumerate(tensors) if t.device != device)
     return Plan(
         device,
@@ -255,41 +232,3 @@ def _check_dtypes(routine: Routine, tensors: Sequence[Tensor]) -> None:
         raise ValueError(
             f"{routine.lineage} takes tensors of {routine.input_dtypes}, not {given}"
         )
-
-
-def pieces_of(routine: Routine) -> Pieces:
-    """The kernels of the routine, wired up by the names of what they read and write."""
-    if routine.steps is None:
-        routine.steps = _wire(routine)
-    return routine.steps
-
-
-def _wire(routine: Routine) -> Pieces:
-    program = routine.program
-    slots = {str(n.attrs): i for i, n in enumerate(program.inputs)}
-    outputs = {
-        o.name: i for i, o in enumerate(program.outputs, start=len(program.inputs))
-    }
-    numbers = {str(n.attrs): i for i, n in enumerate(program.scalars)}
-    count = len(program.inputs) + len(outputs)
-    items: list[Piece] = []
-    buffers: list[torch.dtype] = []
-    for piece in compiler().kernels(program):
-        writes: list[int] = []
-        for output in piece.outputs:
-            if output.name in outputs:
-                writes.append(outputs[output.name])
-                continue
-            slots[output.name] = count + len(buffers)
-            writes.append(slots[output.name])
-            buffers.append(TO_TORCH[output.dtype])
-        items.append(
-            Piece(
-                piece,
-                tuple(slots[str(n.attrs)] for n in piece.inputs),
-                tuple(writes),
-                tuple(numbers[str(n.attrs)] for n in piece.scalars),
-                any(o.name in outputs for o in piece.outputs),
-            )
-        )
-    return Pieces(tuple(items), tuple(buffers))

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._prims_common import compute_elementwise_output_strides
 
 from fuser.dtypes import int32, int64
-from fuser.kernel import Access, Layout
+from fuser.memory import Access, Layout
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]

@@ -95,16 +95,15 @@ def _spell_item(name: str, spec: Spec) -> str:
     return f"{name}={value!r}"
 
 
-_BASE = re.compile(r"(?:(?P<operator>\w+(?:\.\w+)?)|`(?P<formula>[^`]+)`)\(")
+# Compiled, which takes a millisecond, when a lineage is first parsed; few processes do.
+_BASE = r"(?:(?P<operator>\w+(?:\.\w+)?)|`(?P<formula>[^`]+)`)\("
 _STRING = r'"(?:[^"\\]|\\.)*"'
-_ITEM = re.compile(
+_ITEM = (
     rf"(?:(?:(?P<tensor>\w+):)?(?P<dtype>\w+)(?P<zero> 0d)?|(?P<name>\w+)="
     rf"(?P<value>{_STRING}|\([^()]*\)|[^,()\"]+))(?P<end>, |\))"
 )
-_DEFAULT = re.compile(r"@(?P<default>\w+)")
-_STEP = re.compile(
-    r"\.(?P<mode>vjp|jvp)\((?P<inputs>[^|()]*?)(?: \| (?P<outputs>[^|()]*))?\)"
-)
+_DEFAULT = r"@(?P<default>\w+)"
+_STEP = r"\.(?P<mode>vjp|jvp)\((?P<inputs>[^|()]*?)(?: \| (?P<outputs>[^|()]*))?\)"
 
 
 def parse(text: str) -> tuple[Base, tuple[Step, ...]]:
@@ -119,7 +118,7 @@ def parse(text: str) -> tuple[Base, tuple[Step, ...]]:
         if item["end"] == ")":
             break
     default = float32
-    given = _DEFAULT.match(text, at)
+    given = re.compile(_DEFAULT).match(text, at)
     if given is not None:
         default, at = dtype(given["default"]), given.end()
     steps: list[Step] = []
@@ -139,8 +138,8 @@ def parse(text: str) -> tuple[Base, tuple[Step, ...]]:
     return Base(named, formula, tuple(items), default), tuple(steps)
 
 
-def _match(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
-    found = pattern.match(text, at)
+def _match(pattern: str, text: str, at: int) -> re.Match[str]:
+    found = re.compile(pattern).match(text, at)
     if found is None:
         raise ValueError(f"not the lineage of a program: {text!r} (at {text[at:]!r})")
     return found

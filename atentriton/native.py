@@ -1,6 +1,7 @@
 """Kernels in C: compiled, loaded and called.
 
-Comes in: a `fuser.kernel.Kernel`. Goes out: a `NativeKernel`, which takes addresses and
+Comes in: a `fuser.kernel.Kernel`, or a piece that may have a record from which its
+kernel is loaded as it is. Goes out: a `NativeKernel`, which takes addresses and
 numbers. Nothing here looks at tensors; the launcher has checked them before.
 """
 
@@ -9,15 +10,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import get_num_threads
 
+from atentriton import records
 from atentriton.cache import default_cache
+from atentriton.pieces import Piece
 from atentriton.toolchain import toolchain
-from fuser.kernel import Argument, Kernel
-from fuser.render import render
-from fuser.targets import target
+from fuser.memory import Layout
+
+if TYPE_CHECKING:
+    from fuser.kernel import Kernel
 
 DIVISION_BY_ZERO = 1
 
@@ -32,12 +38,30 @@ _NUMBERS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What calling a compiled function takes: the names of its numbers' types, how many
+    pointers, and whether its loop is the flat one."""
+
+    symbol: str
+    flat: bool
+    pointers: int
+    numbers: tuple[str, ...]
+
+    @property
+    def types(self) -> list[type]:
+        """What ctypes converts the arguments to."""
+        shape = [ctypes.c_int64] if self.flat else [ctypes.c_void_p] * 2
+        pointers = [ctypes.c_void_p] * self.pointers
+        numbers = [_NUMBERS[name] for name in self.numbers]
+        return [*shape, *pointers, *numbers, ctypes.c_int32]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeKernel:
-    """A compiled kernel; `source` is its C, `path` the library it was loaded from."""
+    """A compiled kernel; `path` is the library it was loaded from."""
 
-    kernel: Kernel
-    source: str
+    call: Shape
     path: Path
     function: Callable[..., int]
 
@@ -56,7 +80,7 @@ class NativeKernel:
         the pointers point to must stay alive, and be of the right type and size.
         """
         threads = get_num_threads()
-        if self.kernel.layout.flat:
+        if self.call.flat:
             return self.function(sizes[0], *pointers, *numbers, threads)
         shape = self.shape(sizes, strides)
         at = ctypes.addressof(shape)
@@ -78,37 +102,67 @@ def load(kernel: Kernel) -> NativeKernel:
 
     NoCompilerError where there is no compiler, CompileError if it refuses the source.
     """
+    from fuser.render import render
+    from fuser.targets import target
+
     source = render(kernel, target("native"))
     key = (source, contract)
     found = _loaded.get(key)
     if found is None:
-        made = _open(kernel, source)
-        found = _loaded.setdefault(key, made)
+        found = _loaded.setdefault(key, _compiled(kernel, source))
     return found
 
 
-def _open(kernel: Kernel, source: str) -> NativeKernel:
+def of_piece(piece: Piece, layout: Layout) -> NativeKernel:
+    """The kernel of the piece for that layout; errors as for `load`.
+
+    Where a process before has left its library and a record of it, nothing is compiled,
+    and not even the piece's program made.
+    """
+    if piece.name is None:
+        return load(_scheduled(piece, layout))
     tools = toolchain()
-    path = tools.library(source, contract=contract)
+    access = " ".join(a.value for a in layout.access)
+    space = f"{layout.rank} {access} {layout.index}"
+    key = f"kernel {piece.name}\n{space}\n{contract}\n{tools.key}"
+    found = records.recall(key, _opened)
+    if found is None:
+        with records.uncollected():
+            found = load(_scheduled(piece, layout))
+        call = found.call
+        facts = [call.symbol, call.flat, call.pointers, call.numbers]
+        records.keep(key, [found.path.name, *facts])
+    return found
+
+
+def _scheduled(piece: Piece, layout: Layout) -> Kernel:
+    from fuser.schedule import schedule
+
+    return schedule(piece.program, layout)
+
+
+def _compiled(kernel: Kernel, source: str) -> NativeKernel:
+    build = partial(toolchain().library, source, contract=contract)
+    numbers = tuple(a.dtype.name for a in kernel.arguments)
+    symbol = f"{kernel.name}_kernel"
+    call = Shape(symbol, kernel.layout.flat, len(kernel.operands), numbers)
+    path = build()
     try:
-        library = ctypes.CDLL(str(path))
+        return _open(path, call)
     except OSError:  # damaged: made anew, once
         default_cache().discard(path)
-        path = tools.library(source, contract=contract)
-        library = ctypes.CDLL(str(path))
-    function = library[f"{kernel.name}_kernel"]
+        return _open(build(), call)
+
+
+def _opened(found: Any) -> NativeKernel:
+    """The kernel of a record; LookupError, OSError or the like where it is gone."""
+    name, symbol, flat, pointers, numbers = found
+    call = Shape(str(symbol), bool(flat), int(pointers), tuple(map(str, numbers)))
+    return _open(default_cache().named(str(name)), call)
+
+
+def _open(path: Path, call: Shape) -> NativeKernel:
+    function = ctypes.CDLL(str(path))[call.symbol]
     function.restype = ctypes.c_int32
-    function.argtypes = argument_types(kernel)
-    return NativeKernel(kernel, source, path, function)
-
-
-def argument_types(kernel: Kernel) -> list[type]:
-    """What ctypes converts the arguments of the kernel's function to."""
-    shape = [ctypes.c_int64] if kernel.layout.flat else [ctypes.c_void_p] * 2
-    pointers = [ctypes.c_void_p for _ in kernel.operands]
-    numbers = [number_type(a) for a in kernel.arguments]
-    return [*shape, *pointers, *numbers, ctypes.c_int32]
-
-
-def number_type(argument: Argument) -> type:
-    return _NUMBERS[argument.dtype.name]
+    function.argtypes = call.types
+    return NativeKernel(call, path, function)

@@ -20,10 +20,8 @@ from atentriton import (
     decisions,
     gate,
     inplace,
-    matrix,
     programs,
 )
-from atentriton.catalogue import functional_name
 from atentriton.registry import Registered, register
 from atentriton.sites import MISS, Attempt, Sites, attempt
 from atentriton.specs import split
@@ -53,7 +51,7 @@ class Overload:
         return ops._named, (base, overload or "default")
 
     def _lines(self) -> list[str]:
-        return [f"    {line}" for line in catalogue.formulas(self.name)]
+        return [f"    {line}" for line in catalogue.card_of(self.name).lines]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
@@ -163,15 +161,11 @@ class InPlace(Overload):
     """
 
     def __init__(self, name: str) -> None:
-        own = name in programs.compiler().entries
-        self.functional = Fused(name if own else functional_name(name) or name)
+        self.functional = Fused(catalogue.card_of(name).functional)
         super().__init__(name, self.functional.signature)
 
     def __repr__(self) -> str:
         return f"<atentriton operator {self.name}, {self.signature} in place>"
-
-    def _lines(self) -> list[str]:
-        return [f"    {x}" for x in catalogue.formulas(self.functional.name)]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Tensor:
         if is_compiling():  # a copy that nothing needs falls away there
@@ -211,6 +205,8 @@ class Matrix(Overload):
     """torch's product of matrices, with derivatives by the formulas."""
 
     def __init__(self, name: str, signature: Signature) -> None:
+        from atentriton import matrix
+
         super().__init__(name, signature)
         self.product = matrix.make(name)
         self.operator = self.product.overload
@@ -238,17 +234,16 @@ class NotYet(Overload):
 
 def make(name: str) -> Overload:
     """The operator of that full name, of the kind that the catalogue says."""
-    functional = functional_name(name)
-    if functional is not None and functional in catalogue.valued():
-        return InPlace(name)
-    operator = programs.compiler().operator(name)
-    verdict = catalogue.verdict_on(name)
-    if verdict is None:
-        return Fused(name)
-    if verdict.kind == "not_yet":
-        return NotYet(name, operator.signature, verdict.reason)
-    if name in catalogue.valued() and not operator.signature.view:
-        return Fused(name)
-    if verdict.kind == "matrix":
-        return Matrix(name, operator.signature)
-    return Torch(name, operator.signature, verdict.reason)
+    card = catalogue.card_of(name)
+    match card.kind:
+        case "fused":
+            return Fused(name)
+        case "in_place":
+            return InPlace(name)
+    signature = programs.signature_of(name)
+    match card.kind:
+        case "matrix":
+            return Matrix(name, signature)
+        case "torch":
+            return Torch(name, signature, card.reason)
+    return NotYet(name, signature, card.reason)

@@ -1,34 +1,41 @@
 """Programs at run time: each has a name for good, and knows its derivatives.
 
 Comes in: operators and the specs of their arguments. Goes out: `Routine`, a program
-with all that running it needs more than once, and its `Derivation`s. The compiler
-derives; here the results are kept, so that a repeated call only looks them up.
+with all that running it needs more than once, and its `Derivation`s. They are kept
+here, so that a repeated call only looks them up, and on disk as records, so that the
+next process gets them without compiling: the graph of a routine whose record is there
+is made only if somebody asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from atentriton import lineages
-from atentriton.derivations import Derivation, Mask, Saving
+from atentriton import lineages, outlines
+from atentriton.derivations import (
+    Derivation,
+    Facts,
+    Mask,
+    Saving,
+    facts_from_json,
+    facts_of,
+)
+from atentriton.outlines import Outline, outline_of
+from atentriton.records import remembered, showing
 from atentriton.specs import TO_TORCH, dtype_of
-from fuser import ir
 from fuser.dtypes import DType, float32
-from fuser.errors import DerivativeNotImplemented, FormulaError
-from fuser.grammar import parse_formula
-from fuser.ir import Node
-from fuser.lower import Lowering
-from fuser.pipeline import Compiler, Derived, Source, default_compiler
-from fuser.program import Output, Program, used
-from fuser.signatures import Argument, Type
-from fuser.simplify import simplify
-from fuser.specs import Spec, scalars, tensors, value_of
-from fuser.values import Tensor, Tuple
+from fuser.program import Program
+from fuser.signatures import Signature, parse_signature
+from fuser.specs import Spec
+
+if TYPE_CHECKING:
+    from atentriton.compiling import Reduced
+    from fuser.pipeline import Compiler, Source
 
 
 class Routine:
@@ -36,12 +43,15 @@ class Routine:
 
     Two routines are the same only if they are one object: `lineage` names it, and
     `of_lineage` finds it. `dtypes` are those of the outputs; `able` says which inputs
-    can get a gradient, and `differentiable` which outputs can pass one on.
+    can get a gradient, and `differentiable` which outputs can pass one on. `recorded`
+    routines are those whose lineage means the same in every process.
     """
 
     __slots__ = (
         "_jvps",
+        "_program",
         "_refusals",
+        "_restore",
         "_savings",
         "_vjps",
         "able",
@@ -50,8 +60,9 @@ class Routine:
         "dtypes",
         "input_dtypes",
         "lineage",
+        "outline",
         "plans",
-        "program",
+        "recorded",
         "single",
         "sites",
         "steps",
@@ -59,22 +70,31 @@ class Routine:
 
     def __init__(
         self,
-        program: Program,
+        program: Program | Outline,
         able: Mask | None = None,
         differentiable: Mask | None = None,
+        lineage: str = "",
+        restore: Callable[[], Program] | None = None,
     ) -> None:
-        self.program = program
-        self.lineage = program.lineage
-        self.dtypes = tuple(TO_TORCH[o.dtype] for o in program.outputs)
-        self.input_dtypes = tuple(TO_TORCH[n.dtype] for n in program.inputs)
+        """Of an outline, `lineage` is the name and `restore` makes the program; given
+        with a program, they say that any process makes the same of that lineage."""
+        whole = isinstance(program, Program)
+        outline = outline_of(program) if whole else program
+        self._program = program if whole else None
+        self._restore = restore
+        self.recorded = restore is not None and not showing()
+        self.outline = outline
+        self.lineage = program.lineage if whole else lineage
+        self.dtypes = tuple(TO_TORCH[d] for _, d in outline.outputs)
+        self.input_dtypes = tuple(TO_TORCH[d] for _, d in outline.inputs)
         if differentiable is None:
-            differentiable = tuple(o.dtype.is_differentiable for o in program.outputs)
+            differentiable = tuple(d.is_differentiable for _, d in outline.outputs)
         self.differentiable = differentiable
         if able is None:
-            able = tuple(n.dtype.is_differentiable for n in program.inputs)
+            able = tuple(d.is_differentiable for _, d in outline.inputs)
         self.able = able
         self.derivable = any(differentiable) and any(able)
-        self.single = len(program.outputs) == 1
+        self.single = len(outline.outputs) == 1
         self.plans: dict[Any, Any] = {}
         self.sites: Any = None
         self.steps: Any = None
@@ -82,6 +102,14 @@ class Routine:
         self._jvps: dict[Mask, Derivation] = {}
         self._savings: dict[Mask, Saving] = {}
         self._refusals: tuple[tuple[int, str], ...] | None = None
+
+    @property
+    def program(self) -> Program:
+        """The program itself, compiled now if only its outline was needed so far."""
+        if self._program is None:
+            assert self._restore is not None
+            self._program = self._restore()
+        return self._program
 
     @property
     def refusals(self) -> tuple[tuple[int, str], ...]:
@@ -98,7 +126,7 @@ class Routine:
         outputs marked in `defined`."""
         found = self._vjps.get((wanted, defined))
         if found is None:
-            found = self._vjps[wanted, defined] = self._derive_vjp(wanted, defined)
+            found = self._vjps[wanted, defined] = self._derive("vjp", wanted, defined)
         return found
 
     def saving(self, asked: Mask) -> Saving:
@@ -125,107 +153,79 @@ class Routine:
         """
         found = self._jvps.get(defined)
         if found is None:
-            derived = compiler().jvp(self.program, defined)
-            step = lineages.Step("jvp", self._names(self.program.inputs, defined))
-            found = self._jvps[defined] = self._derivation(derived, step)
+            found = self._jvps[defined] = self._derive("jvp", defined)
         return found
 
-    def _derive_vjp(self, wanted: Mask, defined: Mask) -> Derivation:
-        missing: list[tuple[int, str]] = []
-        try:
-            derived = compiler().vjp(self.program, wanted, defined)
-        except DerivativeNotImplemented:
-            missing = list(self._missing(wanted, defined))
-            refused = {i for i, _ in missing}
-            wanted = tuple(w and i not in refused for i, w in enumerate(wanted))
-            if not any(wanted):
-                return Derivation(None, (), (), (), tuple(missing))
-            derived = compiler().vjp(self.program, wanted, defined)
-        outputs = [o.name for o in self.program.outputs]
-        step = lineages.Step(
-            "vjp",
-            self._names(self.program.inputs, wanted),
-            None if all(defined) else tuple(_chosen(outputs, defined)),
-        )
-        return replace(self._derivation(derived, step), missing=tuple(missing))
+    def _derive(self, mode: str, *masks: Mask) -> Derivation:
+        """The derivation, from its record if there is one."""
 
-    def _missing(self, wanted: Mask, defined: Mask):
-        """Which of the wanted inputs have no derivative, each asked for alone."""
-        for i in _chosen(range(len(wanted)), wanted):
-            try:
-                alone = tuple(j == i for j in range(len(wanted)))
-                compiler().vjp(self.program, alone, defined)
-            except DerivativeNotImplemented as error:
-                yield i, str(error)
+        def make() -> Reduced:
+            from atentriton import compiling
 
-    @staticmethod
-    def _names(nodes: Sequence[Node], mask: Mask) -> tuple[str, ...]:
-        return tuple(_chosen([str(n.attrs) for n in nodes], mask))
+            return getattr(compiling, mode)(self.program, *masks)
 
-    def _derivation(self, derived: Derived, step: lineages.Step) -> Derivation:
-        """The derivation with outputs left out that need no computing."""
-        program = derived.program
-        sources = dict(zip(program.inputs, derived.sources, strict=True))
-        kept: list[Output] = []
-        results: list[int | Source | None] = []
-        for output in program.outputs:
-            if ir.is_const(output.node) and ir.value_of(output.node) == 0:
-                results.append(None)
-            elif (same := bare(output)) is not None:
-                results.append(sources[same])
-            else:
-                results.append(len(kept))
-                kept.append(output)
-        if not kept:
-            return Derivation(None, (), (), tuple(results))
-        roots = [o.node for o in kept]
-        inputs = used(program.inputs, roots)
-        scalars = used(program.scalars, roots)
-        reduced = replace(
-            program,
-            inputs=inputs,
-            scalars=scalars,
-            outputs=tuple(kept),
-            lineage=f"{self.lineage}{step}",
-        )
-        places = {n: i for i, n in enumerate(self.program.scalars)}
+        def restore() -> Program:
+            program = make().program
+            assert program is not None
+            return program
+
+        if self.recorded:
+            marks = " ".join(map(_marks, masks))
+            facts = remembered(
+                f"{mode} {marks} {self.lineage}",
+                Facts.as_json,
+                facts_from_json,
+                lambda: facts_of(make()),
+            )
+        else:
+            facts = facts_of(make())
+        routine = None
+        if facts.program is not None:
+            again = restore if self.recorded else None
+            routine = _register(facts.program, lineage=facts.lineage, restore=again)
         return Derivation(
-            _register(reduced),
-            tuple(sources[n] for n in inputs),
-            tuple(places[n] for n in scalars),
-            tuple(results),
+            routine, facts.sources, facts.numbers, facts.results, facts.missing
         )
 
 
-def _chosen(items: Sequence[Any], mask: Mask) -> list[Any]:
-    return [item for item, chosen in zip(items, mask, strict=True) if chosen]
-
-
-def bare(output: Output) -> Node | None:
-    """The input that the output is equal to, bit by bit, if it is one."""
-    node = output.node
-    if node.op == "cast" and node.dtype == output.dtype.opmath:
-        node = node.args[0]
-    return node if node.op == "input" and node.dtype == output.dtype else None
+def _marks(mask: Mask) -> str:
+    return "".join("1" if marked else "0" for marked in mask)
 
 
 _routines: dict[str, Routine] = {}
 
 
 def _register(
-    program: Program, able: Mask | None = None, differentiable: Mask | None = None
+    program: Program | Outline,
+    able: Mask | None = None,
+    differentiable: Mask | None = None,
+    lineage: str = "",
+    restore: Callable[[], Program] | None = None,
 ) -> Routine:
-    found = _routines.get(program.lineage)
+    lineage = lineage or getattr(program, "lineage", "")
+    found = _routines.get(lineage)
     if found is None:
-        made = Routine(program, able, differentiable)
-        found = _routines.setdefault(program.lineage, made)
+        made = Routine(program, able, differentiable, lineage, restore)
+        found = _routines.setdefault(lineage, made)
     return found
 
 
-@cache
 def compiler() -> Compiler:
     """The compiler of the formulas that come with the package."""
-    return default_compiler()
+    from atentriton import compiling
+
+    return compiling.compiler()
+
+
+@cache
+def signature_of(operator: str) -> Signature:
+    """The operator's signature; KeyError where there is no such operator."""
+    return remembered(
+        f"signature {operator}",
+        str,
+        parse_signature,
+        lambda: compiler().operator(operator).signature,
+    )
 
 
 def default_dtype() -> DType:
@@ -240,30 +240,44 @@ def routine(operator: str, specs: Sequence[Spec], default: DType = float32) -> R
     used or not. KeyError for an unknown operator, FormulaError for one without a value
     or for arguments that it does not take.
     """
-    signature = compiler().operator(operator).signature
-    lineage = lineages.spell(signature, specs, default)
+    lineage = lineages.spell(signature_of(operator), specs, default)
     found = _routines.get(lineage)
     if found is not None:
         return found
-    program = compiler().program(operator, specs, default)
-    whole = replace(program, lineage=lineage)
-    return _register(whole, *_masks(operator, whole))
+
+    def make() -> Base:
+        from atentriton import compiling
+
+        return compiling.of_operator(operator, specs, default, lineage)
+
+    key = f"operator {lineage}"
+    program, able, differentiable = remembered(key, _base_to_json, _base_of, make)
+    restore = partial(_program_of, make)
+    return _register(program, able, differentiable, lineage, restore)
 
 
-def _masks(operator: str, program: Program) -> tuple[Mask, Mask]:
-    """Which inputs get a gradient and which outputs pass one on: by dtype, and by the
-    operator's entry where it has one."""
-    able = tuple(n.dtype.is_differentiable for n in program.inputs)
-    passing = tuple(o.dtype.is_differentiable for o in program.outputs)
-    entry = compiler().operator(operator).entry
-    if entry is None:
-        return able, passing
-    named = entry.differentiable
-    able = tuple(
-        a and str(n.attrs) in named for a, n in zip(able, program.inputs, strict=True)
-    )
-    flags = entry.differentiable_outputs
-    return able, tuple(p and f for p, f in zip(passing, flags, strict=True))
+Base = tuple[Program | Outline, Mask | None, Mask | None]
+
+
+def _program_of(make: Callable[[], Base]) -> Program:
+    program, _, _ = make()
+    assert isinstance(program, Program)
+    return program
+
+
+def _base_to_json(base: Base) -> Any:
+    program, able, differentiable = base
+    assert isinstance(program, Program)
+    return [outline_of(program).as_json(), able, differentiable]
+
+
+def _base_of(found: Any) -> Base:
+    outline, able, differentiable = found
+    return outlines.from_json(outline), _mask_of(able), _mask_of(differentiable)
+
+
+def _mask_of(found: Any) -> Mask | None:
+    return None if found is None else tuple(map(bool, found))
 
 
 def of_lineage(lineage: str) -> Routine:
@@ -289,8 +303,8 @@ def of_lineage(lineage: str) -> Routine:
 
 def _after(current: Routine, step: lineages.Step) -> Routine:
     """The routine that one step of a lineage leads to."""
-    inputs = [str(n.attrs) for n in current.program.inputs]
-    outputs = [o.name for o in current.program.outputs]
+    inputs = [name for name, _ in current.outline.inputs]
+    outputs = [name for name, _ in current.outline.outputs]
     chosen = _mask(inputs, step.inputs)
     if step.mode == "jvp":
         derivation = current.jvp(chosen)
@@ -320,34 +334,15 @@ def of_formula(
     known = _routines.get(lineage)
     if known is not None:
         return known
-    arguments = [Argument(name, _TENSOR) for name in specs]
-    kinds = list(specs.values())
-    names = dict(zip(specs, map(value_of, arguments, kinds), strict=True))
-    lowering = Lowering(compiler().functions, compiler().opaque, default)
-    value = lowering.value(parse_formula(text), names)
-    items = value.items if isinstance(value, Tuple) else (value,)
-    found = [item for item in items if isinstance(item, Tensor)]
-    if len(found) != len(items):
-        raise FormulaError(f"the formula {text} does not give a tensor")
-    roots = simplify([item.node for item in found])
-    single = len(found) == 1
-    outputs = [
-        Output("result" if single else f"result{i}", root, item.dtype)
-        for i, (root, item) in enumerate(zip(roots, found, strict=True))
-    ]
-    return _register(
-        Program(
-            "formula",
-            tensors(arguments, kinds),
-            scalars(arguments, kinds),
-            tuple(outputs),
-            (text,),
-            lineage,
-        )
-    )
 
+    def make() -> Base:
+        from atentriton import compiling
 
-_TENSOR = Type("Tensor")
+        return compiling.of_formula(text, specs, default, lineage), None, None
+
+    program, _, _ = remembered(f"formula {lineage}", _base_to_json, _base_of, make)
+    restore = partial(_program_of, make)
+    return _register(program, lineage=lineage, restore=restore)
 
 
 def adopt(program: Program) -> Routine:

@@ -21,9 +21,8 @@ from torch import Tensor
 
 from atentriton.decisions import fell_back
 from atentriton.layouts import Walk
+from atentriton.pieces import Piece
 from atentriton.settings import chosen
-from fuser.program import Program
-from fuser.schedule import schedule
 
 Slots = Sequence[Tensor]
 Run = Callable[[Slots, Sequence[Any]], Any]
@@ -45,7 +44,7 @@ class Launch(Protocol):
     def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None: ...
 
 
-Target = Callable[[Program, Walk, tuple[int, ...], tuple[int, ...]], Launch]
+Target = Callable[[Piece, Walk], Launch]
 
 
 class ReferenceLaunch:
@@ -53,17 +52,11 @@ class ReferenceLaunch:
 
     target = "reference"
 
-    def __init__(
-        self,
-        program: Program,
-        walk: Walk,
-        operands: tuple[int, ...],
-        numbers: tuple[int, ...],
-    ) -> None:
-        self.program = program
-        self.inputs = operands[: len(program.inputs)]
-        self.outputs = operands[len(program.inputs) :]
-        self.numbers = numbers
+    def __init__(self, piece: Piece, walk: Walk) -> None:
+        self.program = piece.program
+        self.inputs = piece.reads
+        self.outputs = piece.writes
+        self.numbers = piece.numbers
 
     def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None:
         from atentriton.reference import evaluate
@@ -108,20 +101,14 @@ class NativeLaunch:
 
     target = "native"
 
-    def __init__(
-        self,
-        program: Program,
-        walk: Walk,
-        operands: tuple[int, ...],
-        numbers: tuple[int, ...],
-    ) -> None:
+    def __init__(self, piece: Piece, walk: Walk) -> None:
         from atentriton import native
 
-        kernel = native.load(schedule(program, walk.layout))
+        kernel = native.of_piece(piece, walk.layout)
         self.kernel = kernel
         self.function = kernel.function
-        self.operands = operands
-        self.flatten = flattener(program, numbers)
+        self.operands = piece.operands
+        self.flatten = flattener(piece)
         self.single_threaded = math.prod(walk.sizes) < FEW_ELEMENTS
         self.shape: tuple[int, ...] = (walk.sizes[0],)
         if not walk.layout.flat:
@@ -190,18 +177,13 @@ class TritonLaunch:
 
     target = "triton"
 
-    def __init__(
-        self,
-        program: Program,
-        walk: Walk,
-        operands: tuple[int, ...],
-        numbers: tuple[int, ...],
-    ) -> None:
+    def __init__(self, piece: Piece, walk: Walk) -> None:
         from atentriton import tritonkernels
+        from fuser.schedule import schedule
 
-        self.kernel = tritonkernels.load(schedule(program, walk.layout))
-        self.operands = operands
-        self.flatten = flattener(program, numbers)
+        self.kernel = tritonkernels.load(schedule(piece.program, walk.layout))
+        self.operands = piece.operands
+        self.flatten = flattener(piece)
         self.sizes = walk.sizes
         self.strides = [step for strides in walk.strides for step in strides]
 
@@ -214,12 +196,14 @@ class TritonLaunch:
 Flatten = Callable[[Sequence[Any]], list[Any]]
 
 
-def flattener(program: Program, numbers: tuple[int, ...]) -> Flatten | None:
+def flattener(piece: Piece) -> Flatten | None:
     """How the numbers of a call become a kernel's: its own, a complex one as two."""
+    numbers = piece.numbers
     if not numbers:
         return None
-    complex_ = tuple(n.dtype.is_complex for n in program.scalars)
-    kinds = tuple(_PYTHON[n.dtype.kind] for n in program.scalars)
+    dtypes = [dtype for _, dtype in piece.outline.scalars]
+    complex_ = tuple(dtype.is_complex for dtype in dtypes)
+    kinds = tuple(_PYTHON[dtype.kind] for dtype in dtypes)
 
     def flatten(given: Sequence[Any]) -> list[Any]:
         flat: list[Any] = []

@@ -9,21 +9,21 @@ cc, gcc and clang on the path is taken.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from atentriton import openmp
-from atentriton.cache import Cache, default_cache
-from atentriton.vectormath import vector_header
+from atentriton import openmp, records
+from atentriton.cache import default_cache
 
 # NaN, infinities and the sign of zero keep their meaning: never -ffast-math. Integers
 # wrap around. Without errno and traps the calls of libm are pure and can be vectorised.
@@ -80,6 +80,11 @@ class Toolchain:
     identity: str
     header: Path
     findings: Findings
+
+    @property
+    def key(self) -> str:
+        """What the kernels that it makes depend on."""
+        return "\n".join((self.identity, *self.findings.flags, self.header.name))
 
     def flags(self, *, contract: bool) -> tuple[str, ...]:
         """The flags; `contract` allows multiplications and additions to be fused."""
@@ -155,20 +160,43 @@ ADVICE = (
 def toolchain() -> Toolchain:
     """The compiler of this machine; NoCompilerError where there is none that works."""
     command = find_compiler()
+    shared = openmp.share()
+    key = "\n".join(("toolchain", *map(state, command), processor(), str(shared)))
+    found = records.recall(key, partial(_recalled, command))
+    if found is None:
+        found = _tried(command, shared)
+        facts = [found.identity, found.header.name, asdict(found.findings)]
+        records.keep(key, facts)
+    return found
+
+
+def _tried(command: tuple[str, ...], shared: bool) -> Toolchain:
+    from atentriton.vectormath import vector_header
+
     version = run([*command, "--version"]).stdout.strip()
     identity = "\n".join((*command, version, processor()))
-    cache = default_cache()
-    text = vector_header()
-    header = cache.text(text, ".h")
-    shared = openmp.share()
-    key = "\n".join(
-        ("toolchain", identity, *BASE, *OPTIONAL, str(LIBRARIES), str(shared), text)
-    )
+    header = default_cache().text(vector_header(), ".h")
+    return Toolchain(command, identity, header, probe(command, header, shared))
 
-    def build(path: Path) -> None:
-        path.write_text(json.dumps(asdict(probe(command, header, shared))))
 
-    return Toolchain(command, identity, header, remembered(cache, key, build))
+def _recalled(command: tuple[str, ...], found: Any) -> Toolchain:
+    """The toolchain of a record; LookupError or the like where it does not hold."""
+    identity, name, findings = found
+    header = default_cache().named(str(name))
+    if not header.exists():
+        raise LookupError(name)
+    flags, libraries = tuple(findings["flags"]), tuple(findings["libraries"])
+    taken = Findings(flags, libraries, str(findings["openmp"]))
+    return Toolchain(command, str(identity), header, taken)
+
+
+def state(word: str) -> str:
+    """A word of the command; of a program with its size and time of change."""
+    path = shutil.which(word)
+    if path is None:
+        return word
+    status = os.stat(path)
+    return f"{os.path.realpath(path)} {status.st_size} {status.st_mtime_ns}"
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -191,32 +219,18 @@ def find_compiler() -> tuple[str, ...]:
 
 
 def processor() -> str:
-    """What -march=native depends on."""
+    """What -march=native depends on, and the version of the C library."""
     wanted = ("model name", "flags", "Features", "CPU implementer", "CPU part")
+    lines = [platform.machine()]
+    with suppress(OSError, ValueError, AttributeError):
+        lines.append(os.confstr("CS_GNU_LIBC_VERSION") or "")
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            first = takewhile(str.strip, file)  # the lines of one core
+            lines += [line.rstrip() for line in first if line.startswith(wanted)]
     except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    first = text.split("\n\n", 1)[0].splitlines()
-    return "\n".join(
-        (platform.machine(), *(line for line in first if line.startswith(wanted)))
-    )
-
-
-def remembered(cache: Cache, key: str, build: Callable[[Path], None]) -> Findings:
-    """The findings in the cache; a file that cannot be read is made anew."""
-    path = cache.build(key, ".json", build)
-    try:
-        return _findings(path)
-    except (ValueError, KeyError, TypeError):
-        cache.discard(path)
-        return _findings(cache.build(key, ".json", build))
-
-
-def _findings(path: Path) -> Findings:
-    found = json.loads(path.read_text())
-    flags, libraries = tuple(found["flags"]), tuple(found["libraries"])
-    return Findings(flags, libraries, str(found["openmp"]))
+        lines.append(platform.processor())
+    return "\n".join(lines)
 
 
 _PROBE = """
@@ -252,6 +266,9 @@ def probe(command: tuple[str, ...], header: Path, shared: bool) -> Findings:
                 return str(error)
             return None
 
+        everything = (*BASE, *OPTIONAL, "-fopenmp")
+        if shared and fails(everything, LIBRARIES[0]) is None:
+            return Findings(everything, LIBRARIES[0], "loaded")
         libraries = next((ls for ls in LIBRARIES if fails(BASE, ls) is None), None)
         if libraries is None:
             problem = fails(BASE, ())

@@ -59,6 +59,9 @@ MATRIX = frozenset(
     }
 )
 
+# Questions about their shape, which matrices have an answer to.
+SHAPES = frozenset({"size", "sym_size"})
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -113,7 +116,7 @@ def verdict(
     if all(_is_zero(f) for f in entry.gradients):
         return _torch("zero", "every gradient is zero", entry, present)
     missing = list(_missing(compiler, entry))
-    if all(name in MATRIX for name in missing) and _is_matrix(entry):
+    if MATRIX.union(SHAPES).issuperset(missing) and _is_matrix(entry):
         reason = "matrix products through torch, the pointwise parts fused"
         return _torch("matrix", reason, entry, present, "formula")
     return _not_yet(entry, _calls(missing) or "its value has no pointwise formula")

@@ -9,17 +9,18 @@ the parts is a formula of complex.yaml.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 from fuser import ir
 from fuser.build import primitive
-from fuser.entries import load_functions
+from fuser.entries import function_shelf
 from fuser.formulas import FunctionEntry
 from fuser.functions import Function, Functions
 from fuser.ir import Node
 from fuser.lower import Lowering
 from fuser.program import Program
 from fuser.resources import resource
+from fuser.shelf import Shelf
 from fuser.values import Tensor, Tuple, Value
 
 Parts = tuple[Node, ...]  # (x,) of a real value, (re, im) of a complex one
@@ -89,16 +90,17 @@ def _apply(lowering: Lowering, node: Node, args: Sequence[Parts]) -> Parts:
 
 
 @cache
-def _formulas() -> dict[str, FunctionEntry]:
+def _formulas() -> Shelf[FunctionEntry]:
     """What each primitive does to the parts of its arguments, by its name."""
-    return {e.name: e for e in load_functions(resource("complex.yaml"))}
+    return function_shelf(resource("complex.yaml"))
 
 
 def _with_parts(functions: Functions) -> Functions:
     """The functions, and those of complex.yaml that take apart as `complex_NAME`."""
-    helpers = [
-        Function(entry.signature, None, None, entry)
-        for entry in _formulas().values()
-        if entry.name.startswith("complex_")
-    ]
-    return Functions([*functions.by_name.values(), *helpers])
+    known = functions.by_name
+    helpers = {
+        name: partial(Function, entry.signature, None, None, entry)
+        for name, entry in _formulas().items()
+        if name.startswith("complex_")
+    }
+    return Functions(Shelf({n: partial(known.__getitem__, n) for n in known} | helpers))

@@ -1,13 +1,17 @@
 """Files of formulas in, checked entries out; or every error of the file at once.
 
 `load` reads derivatives.yaml, `load_functions` the files of the same shape that give
-the values of operators and of helpers as formulas.
+the values of operators and of helpers as formulas. For files that are known to be right
+there are `shelf` and `function_shelf`, which read an entry when it is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from fuser.errors import Diagnostic, FormulaFileError, SourceText, Span
 from fuser.formulas import (
@@ -23,8 +27,9 @@ from fuser.formulas import (
 )
 from fuser.functionreader import FunctionReader
 from fuser.reader import EntryReader
+from fuser.shelf import Shelf
 from fuser.signatures import Signature
-from fuser.yamlsource import read_items
+from fuser.yamlsource import Item, read_item, read_items
 
 __all__ = [
     "Condition",
@@ -36,9 +41,13 @@ __all__ = [
     "FunctionEntry",
     "GradientFormula",
     "Promotion",
+    "function_shelf",
     "load",
     "load_functions",
+    "shelf",
 ]
+
+T = TypeVar("T")
 
 
 def load(
@@ -55,7 +64,6 @@ def load(
     """
     source = _source(path, name)
     items, errors = read_items(source)
-    entries: list[Entry] = []
     by_name: dict[str, Entry] = {}
     for item in items:
         entry = EntryReader(item, functions, errors).entry()
@@ -65,10 +73,9 @@ def load(
             _twice(entry.signature, by_name[entry.name].span, errors)
             continue
         by_name[entry.name] = entry
-        entries.append(entry)
     if errors:
         raise FormulaFileError(errors)
-    return EntryFile(source.name, tuple(entries), by_name)
+    return EntryFile(source.name, by_name)
 
 
 def load_functions(
@@ -101,6 +108,58 @@ def load_functions(
     if errors:
         raise FormulaFileError(errors)
     return tuple(found.values())
+
+
+def shelf(path: Path) -> Shelf[Entry]:
+    """The entries of a file of derivatives by name, each read when it is asked for.
+
+    Every entry begins with a line `- name: signature`. What is wrong with an entry is
+    found, and raised as FormulaFileError, when it is read; what it calls is not looked
+    at.
+    """
+
+    def read(item: Item, errors: list[Diagnostic]) -> Entry | None:
+        return EntryReader(item, None, errors).entry()
+
+    return _shelf(path, read)
+
+
+def function_shelf(path: Path) -> Shelf[FunctionEntry]:
+    """The same for a file of functions."""
+
+    def read(item: Item, errors: list[Diagnostic]) -> FunctionEntry | None:
+        reader = FunctionReader(item, None, errors)
+        return reader.function(reader.signature())
+
+    return _shelf(path, read)
+
+
+_BEGIN = re.compile(r"^- name: *([\w.]+)", re.MULTILINE)
+
+
+def _shelf(path: Path, read: Callable[[Item, list[Diagnostic]], T | None]) -> Shelf[T]:
+    source = _source(path, "")
+    starts = list(_BEGIN.finditer(source.text))
+    ends = [*(found.start() for found in starts[1:]), len(source.text)]
+    return Shelf(
+        {
+            found[1]: partial(_read_one, source, found.start(), end, read)
+            for found, end in zip(starts, ends, strict=True)
+        }
+    )
+
+
+def _read_one(
+    source: SourceText,
+    start: int,
+    end: int,
+    read: Callable[[Item, list[Diagnostic]], T | None],
+) -> T:
+    item, errors = read_item(source, start, end)
+    entry = read(item, errors)
+    if errors or entry is None:
+        raise FormulaFileError(errors)
+    return entry
 
 
 def _source(path: Path | str, name: str) -> SourceText:

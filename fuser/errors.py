@@ -12,7 +12,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+
+class Origin(Protocol):
+    """Says where in a file the characters of a formula stand."""
+
+    def span(self, start: int, end: int) -> Span:
+        """The span of the formula's characters `start` up to, not with, `end`."""
+        ...
 
 
 class SourceText:

@@ -6,6 +6,7 @@ stage reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, cast, get_args
@@ -163,11 +164,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EntryFile:
-    """A file of derivatives; `by_name` goes from `add.Tensor` to its entry."""
+    """A file of derivatives; `by_name` goes from `add.Tensor` to its entry, in the
+    order of the file."""
 
     path: str
-    entries: tuple[Entry, ...]
-    by_name: dict[str, Entry]
+    by_name: Mapping[str, Entry]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self.by_name.values())
 
 
 @dataclass(frozen=True, slots=True)

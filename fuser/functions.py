@@ -7,13 +7,14 @@ means, by name and by the kinds of its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from fuser.formulas import FunctionEntry
 from fuser.ir import Node, Static
 from fuser.optable import PRIMITIVES, Primitive
+from fuser.shelf import Shelf
 from fuser.signatures import Argument, Signature
 from fuser.values import Number, Tensor, Tuple, Undefined, Value, number
 
@@ -48,11 +49,14 @@ class Functions:
     """All functions, by the base name under which formulas call them; of several of one
     name the last one counts."""
 
-    def __init__(self, functions: Iterable[Function]) -> None:
-        self.by_name: dict[str, Function] = {f.name: f for f in functions}
-        self._by_base: dict[str, list[Function]] = {}
-        for function in self.by_name.values():
-            self._by_base.setdefault(function.signature.base, []).append(function)
+    def __init__(self, functions: Iterable[Function] | Shelf[Function]) -> None:
+        if isinstance(functions, Shelf):
+            self.by_name = cast("Mapping[str, Function]", functions)
+        else:
+            self.by_name = {f.name: f for f in functions}
+        self._by_base: dict[str, list[str]] = {}
+        for name in self.by_name:
+            self._by_base.setdefault(name.partition(".")[0], []).append(name)
 
     @property
     def names(self) -> frozenset[str]:
@@ -65,18 +69,14 @@ class Functions:
     def overloads(self, name: str) -> Sequence[Function]:
         """The functions of that base name; a full name gives just that one."""
         if name in self._by_base:
-            return self._by_base[name]
+            return [self.by_name[full] for full in self._by_base[name]]
         return [self.by_name[name]] if name in self.by_name else []
 
     def functional(self, operator: str) -> Function | None:
         """What the operator of that full name computes: its own function, or that of
         the operator without the underscore."""
         found = self.by_name.get(operator)
-        if found is None:
-            base, dot, overload = operator.partition(".")
-            if base.endswith("_") and not base.endswith("__"):
-                found = self.by_name.get(base[:-1] + dot + overload)
-        return found
+        return found or self.by_name.get(functional_name(operator))
 
     def resolve(
         self, name: str, args: Sequence[Value]
@@ -93,6 +93,14 @@ class Functions:
             if best is None or cost < best[0]:
                 best = (cost, function, bound)
         return best[1:] if best else None
+
+
+def functional_name(operator: str) -> str:
+    """The full name without the underscore that marks an in-place operator."""
+    base, dot, overload = operator.partition(".")
+    if base.endswith("_") and not base.endswith("__"):
+        base = base[:-1]
+    return base + dot + overload
 
 
 def bind(signature: Signature, args: Sequence[Value]) -> dict[str, Value] | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from fuser.errors import FormulaSyntaxError, SourceText, Span
+from fuser.errors import FormulaSyntaxError, Origin, SourceText, Span
 from fuser.resources import resource
 from fuser.slips import explain
 from fuser.syntax import (
@@ -36,14 +36,6 @@ from fuser.syntax import (
 
 ABSENT = frozenset({"nullopt", "std::nullopt", "::std::nullopt", "c10::nullopt"})
 """The spellings of the absent value."""
-
-
-class Origin(Protocol):
-    """Says where in a file the characters of a formula stand."""
-
-    def span(self, start: int, end: int) -> Span:
-        """The span of the formula's characters `start` up to, not with, `end`."""
-        ...
 
 
 def parse_formula(text: str, origin: Origin | None = None) -> Expr:

@@ -9,39 +9,15 @@ strides of the other dimensions, are arguments of the compiled kernel, never par
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from fuser.dtypes import DType
 from fuser.ir import Node
+from fuser.memory import Access as Access
+from fuser.memory import Layout as Layout
 
 # An argument of a statement: the name of a value computed before, or a const node,
 # which the target prints as a literal.
 Value = Node | str
-
-
-class Access(Enum):
-    """The stride, in elements, along the innermost dimension."""
-
-    UNIFORM = "uniform"  # 0: one element serves the whole row
-    LINEAR = "linear"  # 1
-    STRIDED = "strided"  # given at run time
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The key of everything about memory that code depends on.
-
-    `access` has one item for each operand, inputs before outputs. Rank 1 without a
-    STRIDED operand is the flat loop. `index` is int32 or int64: the type of offsets.
-    """
-
-    rank: int
-    access: tuple[Access, ...]
-    index: DType
-
-    @property
-    def flat(self) -> bool:
-        return self.rank == 1 and Access.STRIDED not in self.access
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,33 @@
 
 Comes in: files. Goes out: `Library`: the derivative entries, and the functions that
 formulas may call. An in-place operator computes what the operator without the
-underscore does.
+underscore does. The packaged files are known to be right, and an entry of theirs is
+read when it is asked for; a user's file is read, and its faults told, as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from fuser import bessel, errorfunctions, gammas, incompletegamma, special
-from fuser.entries import load, load_functions
-from fuser.formulas import Entry, EntryFile, FunctionEntry
-from fuser.functions import Function, Functions
-from fuser.optable import BY_ATEN, Primitive
+from fuser import bessel, errorfunctions, gammas, incompletegamma, integers, special
+from fuser.entries import function_shelf, load, load_functions, shelf
+from fuser.formulas import EntryFile, FunctionEntry
+from fuser.functions import Function, Functions, functional_name
+from fuser.optable import BY_ATEN
 from fuser.queries import QUERIES
 from fuser.resources import resource
+from fuser.shelf import Shelf
 from fuser.signatures import parse_signature
 
+DERIVATIVES = "derivatives.yaml"
 PACKAGED = ("helpers.yaml", "definitions.yaml")
 # The modules whose import adds operators to `special.SPECIAL`.
-BUILDERS = (errorfunctions, bessel, gammas, incompletegamma)
+BUILDERS = (errorfunctions, bessel, gammas, incompletegamma, integers)
+
+Makers = dict[str, Callable[[], Function]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +51,42 @@ def library(
     `known` names what the formulas of `derivatives` may call besides the functions that
     have a pointwise formula here; with None, what they call is not looked at.
     """
-    paths = [*(resource(name) for name in PACKAGED), *more]
-    functions = Functions([*_from_files(paths), *_builders()])
-    names = None if known is None else {*known, *functions.names, *QUERIES}
-    entries = load(derivatives or resource("derivatives.yaml"), functions=names)
-    functions = Functions(_with_primitives(functions, entries.by_name))
-    functions = Functions(_with_inplace(functions, entries.entries))
-    whole = {n for n, f in functions.by_name.items() if _is_whole(f)}
-    return Library(entries, functions, frozenset(whole) & frozenset(entries.by_name))
+    makers = {**_from_files(more), **_from_builders()}
+    if derivatives is None:
+        path = resource(DERIVATIVES)
+        entries = EntryFile(str(path), shelf(path))
+    else:
+        names = Functions(Shelf(makers)).names
+        called = None if known is None else {*known, *names, *QUERIES}
+        entries = load(derivatives, functions=called)
+    plain = [n for n in BY_ATEN if n in entries.by_name and n not in makers]
+    makers |= {name: partial(_primitive, entries, name) for name in plain}
+    makers |= _in_place(entries, makers, Functions(Shelf(makers)))
+    # A primitive is a node of its own kind already; the others become call nodes, an
+    # operator that computes in place what a primitive does among them.
+    whole = makers.keys() & entries.by_name.keys() - set(plain)
+    return Library(entries, Functions(Shelf(makers)), frozenset(whole))
 
 
-def _from_files(paths: Sequence[Path | str]) -> Iterator[Function]:
-    for path in paths:
-        for entry in load_functions(path):
-            yield _function(entry)
+def _from_files(more: Collection[Path | str]) -> Makers:
+    makers: Makers = {}
+    for name in PACKAGED:
+        entries = function_shelf(resource(name))
+        makers |= {n: partial(_shelved, entries, n) for n in entries}
+    for path in more:
+        makers |= {e.name: partial(_function, e) for e in load_functions(path)}
+    return makers
+
+
+def _from_builders() -> Makers:
+    return {
+        found.signature.partition("(")[0]: partial(_built, found)
+        for found in special.SPECIAL
+    }
+
+
+def _shelved(entries: Shelf[FunctionEntry], name: str) -> Function:
+    return _function(entries[name])
 
 
 def _function(entry: FunctionEntry) -> Function:
@@ -69,34 +97,36 @@ def _function(entry: FunctionEntry) -> Function:
     return Function(entry.signature, promotes.kind, over, entry)
 
 
-def _builders() -> Iterator[Function]:
-    for found in special.SPECIAL:
-        signature = parse_signature(found.signature)
-        yield Function(signature, found.promotes, None, found.builder)
+def _built(found: special.Special) -> Function:
+    signature = parse_signature(found.signature)
+    return Function(signature, found.promotes, None, found.builder)
 
 
-def _with_primitives(
-    functions: Functions, entries: Mapping[str, Entry]
-) -> Iterator[Function]:
-    """The functions, and the primitives as operators where nothing else is said."""
-    yield from functions.by_name.values()
-    for name, row in BY_ATEN.items():
-        if name in entries and name not in functions.by_name:
-            yield Function(entries[name].signature, row.promotes, None, row)
+def _primitive(entries: EntryFile, name: str) -> Function:
+    """A primitive as an operator, where nothing else is said of that operator."""
+    row = BY_ATEN[name]
+    return Function(entries.by_name[name].signature, row.promotes, None, row)
 
 
-def _is_whole(function: Function) -> bool:
-    """A primitive is a node of its own kind already; the others become call nodes, an
-    operator that computes in place what a primitive does among them."""
-    body = function.body
-    return not isinstance(body, Primitive) or body.aten != function.name
-
-
-def _with_inplace(functions: Functions, entries: Iterable[Entry]) -> Iterator[Function]:
-    yield from functions.by_name.values()
-    for entry in entries:
-        found = functions.functional(entry.name)
-        if found is None or entry.name in functions.by_name:
+def _in_place(entries: EntryFile, makers: Makers, functions: Functions) -> Makers:
+    """In-place operators with an entry of their own and without a value of their own:
+    they compute what the functional one of the same arguments does."""
+    found: Makers = {}
+    for name in entries.by_name:
+        plain = functional_name(name)
+        if name in makers or plain not in makers:
             continue
-        if set(found.signature.by_name) == set(entry.signature.by_name):
-            yield Function(entry.signature, found.promotes, found.over, found.body)
+        if not isinstance(
+            entries.by_name, Shelf
+        ):  # a user's file: arguments may differ
+            theirs = functions.by_name[plain].signature.by_name
+            if set(theirs) != set(entries.by_name[name].signature.by_name):
+                continue
+        found[name] = partial(_written, entries, functions, name, plain)
+    return found
+
+
+def _written(
+    entries: EntryFile, functions: Functions, name: str, plain: str
+) -> Function:
+    return replace(functions.by_name[plain], signature=entries.by_name[name].signature)

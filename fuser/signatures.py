@@ -13,8 +13,14 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Final, NoReturn, TypeAlias
 
-from fuser.errors import NOWHERE, FormulaSyntaxError, SourceText, Span, nearest
-from fuser.grammar import Origin
+from fuser.errors import (
+    NOWHERE,
+    FormulaSyntaxError,
+    Origin,
+    SourceText,
+    Span,
+    nearest,
+)
 
 _TENSORS = "Tensor", "Scalar", "Storage", "Generator"
 _PLAIN = "int", "SymInt", "float", "bool", "SymBool", "str", "Dimname", "DimVector"

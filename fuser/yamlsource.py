@@ -145,6 +145,20 @@ def read_items(source: SourceText) -> tuple[list[Item], list[Diagnostic]]:
     return [Item(source, node, node.start) for node in root.items], []
 
 
+def read_item(
+    source: SourceText, start: int, end: int
+) -> tuple[Item, list[Diagnostic]]:
+    """The one item between those offsets, as `read_items` gives it."""
+    piece = source.text[start:end]
+    try:
+        root = _compose(source, start, piece, _FAST)
+    except yaml.YAMLError:
+        return _read_keys(source, start, piece)
+    assert isinstance(root, Sequence)
+    (node,) = root.items
+    return Item(source, node, node.start), []
+
+
 def _compose(source: SourceText, base: int, text: str, loader: Any) -> Node | None:
     """The nodes of `text`, which stands in `source` from offset `base` on."""
     try:

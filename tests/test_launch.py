@@ -14,6 +14,7 @@ from atentriton import launch, programs, targets, toolchain
 from atentriton.programs import Routine, routine
 from fuser import dtypes, ir
 from fuser.ir import Static
+from fuser.pipeline import default_compiler
 from fuser.program import Output, Program
 from fuser.specs import ScalarSpec, TensorSpec
 
@@ -140,12 +141,12 @@ class InPieces:
         self.budget = budget
 
     def kernels(self, program: Program) -> tuple[Program, ...]:
-        return programs.default_compiler().kernels(program, self.budget)
+        return default_compiler().kernels(program, self.budget)
 
 
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(launch, "compiler", lambda: InPieces(3))
+    monkeypatch.setattr(programs, "compiler", lambda: InPieces(3))
     yield
 
 

@@ -1,0 +1,36 @@
+"""How a kernel walks through memory, as far as its code depends on it.
+
+Comes in: nothing. Goes out: `Layout`, which with a program decides a kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser.dtypes import DType
+
+
+class Access(Enum):
+    """The stride, in elements, along the innermost dimension."""
+
+    UNIFORM = "uniform"  # 0: one element serves the whole row
+    LINEAR = "linear"  # 1
+    STRIDED = "strided"  # given at run time
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The key of everything about memory that code depends on.
+
+    `access` has one item for each operand, inputs before outputs. Rank 1 without a
+    STRIDED operand is the flat loop. `index` is int32 or int64: the type of offsets.
+    """
+
+    rank: int
+    access: tuple[Access, ...]
+    index: DType
+
+    @property
+    def flat(self) -> bool:
+        return self.rank == 1 and Access.STRIDED not in self.access
