@@ -11,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from threading import RLock
 from typing import Any
 
 import torch
 from torch import Tensor, _add_batch_dim, _remove_batch_dim  # type: ignore[attr-defined]
 
-from atentriton import autograd, catalogue, gate, launch, programs
+from atentriton import autograd, catalogue, domain, gate, launch, programs
 from atentriton.autograd import Call, apply
 from atentriton.layouts import check_one_device, output_strides
 from atentriton.levels import below_autograd
 from atentriton.programs import Routine
 from atentriton.sites import MISS
 from atentriton.specs import key_of, specs_of, split
+from fuser.errors import FormulaError
 from fuser.signatures import Signature
 
 NAMESPACE = "atentriton"
@@ -30,6 +32,7 @@ NAMESPACE = "atentriton"
 DERIVED = "derived(str lineage, Tensor[] inputs, Scalar[]? numbers=None) -> Tensor[]"
 
 LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+DEFINING = RLock()  # an operator is defined by one thread, and once
 
 
 def allocate(routine: Routine, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -93,10 +96,18 @@ class Registered(Binder):
         key = (torch.get_default_dtype(), *map(key_of, self.arguments, values, marks))
         found = self.known.get(key)
         if found is None:
-            specs = specs_of(self.signature, values, marks)
-            found = programs.routine(self.operator, specs, programs.default_dtype())
-            self.known[key] = found
+            found = self.known[key] = self._made(values, marks)
         return found
+
+    def _made(self, values: Sequence[Any], marks: Sequence[bool]) -> Routine:
+        given = self.operator, self.signature, values
+        domain.check(*given)
+        specs = specs_of(self.signature, values, marks)
+        try:
+            return programs.routine(self.operator, specs, programs.default_dtype())
+        except FormulaError:
+            domain.ask(*given)
+            raise
 
     def device(self, /, *args: Any, **kwargs: Any) -> Any:
         """The kernel for memory."""
@@ -275,10 +286,12 @@ def register(operator: str) -> Registered:
     An in-place operator becomes a functional overload `in_place`, which has the
     in-place entry's derivative; writing over the argument is left to the caller.
     """
-    found = OPERATORS.get(operator)
-    if found is None:
-        signature = _functional(programs.compiler().operator(operator).signature)
-        found = OPERATORS[operator] = Registered(signature, operator)
+    with DEFINING:
+        found = OPERATORS.get(operator)
+        if found is not None:
+            return found
+        signature = _functional(programs.signature_of(operator))
+        found = Registered(signature, operator)
         LIBRARY.define(str(signature))
         _implement(
             signature.name,
@@ -288,13 +301,14 @@ def register(operator: str) -> Registered:
             found.vmap,
             found.legacy_vmap,
         )
-    return found
+        OPERATORS[operator] = found
+        return found
 
 
 def register_all() -> None:
     """Register every operator that computes by formulas, in-place ones included."""
     for name in sorted(catalogue.valued()):
-        if not programs.compiler().operator(name).signature.view:
+        if not programs.signature_of(name).view:
             register(name)
 
 

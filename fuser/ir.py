@@ -71,12 +71,14 @@ class CallTarget:
     """What a call node calls: the operator and its arguments, in signature order.
 
     `arguments` holds None for each argument that is a node and a `Static` for the
-    others; `output` says which of the operator's outputs the node is.
+    others; `output` says which of the operator's outputs the node is. `seen` is the
+    half dtype that PyTorch sees in the tensors, where the value depends on it.
     """
 
     name: str
     arguments: tuple[Static | None, ...]
     output: int = 0
+    seen: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)

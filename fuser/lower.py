@@ -36,6 +36,7 @@ from fuser.values import (
     Tuple,
     Undefined,
     Value,
+    common_half,
     number,
     promoted,
 )
@@ -343,11 +344,13 @@ class Lowering:
             else:
                 static.append(Static(_static(given)))
         items = value.items if isinstance(value, Tuple) else (value,)
+        narrow = function.promotes in ("keep", "no_opmath")
+        seen = common_half(bound.values()) if narrow else None
         nodes: list[Value] = []
         for output, item in enumerate(items):
             if not isinstance(item, Tensor):
                 raise FormulaError(f"{function.name} has an output without a value")
-            target = CallTarget(function.name, tuple(static), output)
+            target = CallTarget(function.name, tuple(static), output, seen)
             node = ir.call(target, item.node.dtype, args)
             nodes.append(Tensor(node, item.dtype, item.zero_dim))
         return nodes[0] if len(nodes) == 1 else Tuple(tuple(nodes))

@@ -141,12 +141,13 @@ row("atan2", FLOAT, "same", "int_to_float", "atan2{f}({0}, {1})",
     "libdevice.atan2({0}, {1})", math.atan2)
 row("copysign", FLOAT, "same", "int_to_float", "copysign{f}({0}, {1})",
     "libdevice.copysign({0}, {1})", math.copysign, aten="copysign.Tensor")
-# A NaN argument wins in maximum and minimum and loses in fmax and fmin.
+# A NaN argument wins in maximum and minimum and loses in fmax and fmin. Of equal ones,
+# which differ in the sign of zero, C takes the first, as PyTorch mostly does.
 row("maximum", ORDER, "same", "default",
-    ("({0} != {0} || {0} > {1} ? {0} : {1})", "({0} > {1} ? {0} : {1})"),
+    ("({0} != {0} || {0} >= {1} ? {0} : {1})", "({0} > {1} ? {0} : {1})"),
     ("tl.maximum({0}, {1}, tl.PropagateNan.ALL)", "tl.maximum({0}, {1})"), py.maximum)
 row("minimum", ORDER, "same", "default",
-    ("({0} != {0} || {0} < {1} ? {0} : {1})", "({0} < {1} ? {0} : {1})"),
+    ("({0} != {0} || {0} <= {1} ? {0} : {1})", "({0} < {1} ? {0} : {1})"),
     ("tl.minimum({0}, {1}, tl.PropagateNan.ALL)", "tl.minimum({0}, {1})"), py.minimum)
 row("fmax", ORDER, "same", "default",
     ("({1} != {1} || {0} >= {1} ? {0} : {1})", "({0} > {1} ? {0} : {1})"),
@@ -225,6 +226,12 @@ row("bitwise_left_shift", frozenset({"int"}), "same", "default",
     "({1} < 0 || {1} >= (int)(8 * sizeof({0})) ? 0 : {0} << {1})",
     "tl.where(({1} < 0) | ({1} >= {0}.dtype.primitive_bitwidth), 0, {0} << {1})",
     py.left_shift, aten="bitwise_left_shift.Tensor", domain=(0, 7))
+# To the right the sign is left, which is 0 for uint8.
+row("bitwise_right_shift", frozenset({"int"}), "same", "default",
+    "({1} < 0 || {1} >= (int)(8 * sizeof({0})) ? -({0} < 0) : {0} >> {1})",
+    "tl.where(({1} < 0) | ({1} >= {0}.dtype.primitive_bitwidth), "
+    "({0} >> ({0}.dtype.primitive_bitwidth - 1)) >> 1, {0} >> {1})",
+    py.right_shift, aten="bitwise_right_shift.Tensor", domain=(0, 7))
 
 # Selection, and complex numbers.
 row("where", ANY, "select", "no_opmath", "({0} ? {1} : {2})", "tl.where({0}, {1}, {2})",

@@ -106,11 +106,11 @@ def _integer_power(a: int, b: int) -> int:
 
 
 def maximum(a: Any, b: Any) -> Any:
-    return a if a != a or a > b else b
+    return a if a != a or a >= b else b
 
 
 def minimum(a: Any, b: Any) -> Any:
-    return a if a != a or a < b else b
+    return a if a != a or a <= b else b
 
 
 def fmax(a: Any, b: Any) -> Any:
@@ -233,3 +233,7 @@ def differ(a: Any, b: Any) -> Any:
 
 def left_shift(a: int, b: int) -> int:
     return a << b if 0 <= b < 64 else 0
+
+
+def right_shift(a: int, b: int) -> int:
+    return a >> b if 0 <= b < 64 else -(a < 0)

@@ -7,6 +7,7 @@ for each argument and result that the operator's signature names.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from fuser import ir
@@ -67,13 +68,14 @@ class Scopes:
         assert isinstance(value, Tuple)
         item = value.items[output]
         assert isinstance(item, Tensor)
-        sibling = CallTarget(target.name, target.arguments, output)
+        sibling = replace(target, output=output)
         return ir.call(sibling, item.node.dtype, node.args)
 
 
 def arguments_of(arguments: Sequence[Argument], node: Node) -> dict[str, Value]:
     """The arguments of a call or a primitive, by the signature's names."""
     args = iter(node.args)
+    seen = node.attrs.seen if isinstance(node.attrs, CallTarget) else None
     names: dict[str, Value] = {}
     static = _static_of(node, len(arguments))
     for argument, known in zip(arguments, static, strict=True):
@@ -85,7 +87,7 @@ def arguments_of(arguments: Sequence[Argument], node: Node) -> dict[str, Value]:
                 default_value(argument) if argument.default else Static(None)
             )
         elif argument.is_tensor:
-            names[argument.name] = Tensor.of(given)
+            names[argument.name] = Tensor(given, seen or given.dtype)
         else:
             names[argument.name] = Number(given)
     return names

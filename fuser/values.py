@@ -66,6 +66,14 @@ class Undefined:
 
 Value = Tensor | Number | Tuple | Static | Undefined
 
+
+def common_half(values: Iterable[Value]) -> DType | None:
+    """The half dtype that all tensors among the values have, if it is one."""
+    found = {value.dtype for value in values if isinstance(value, Tensor)}
+    common = found.pop() if len(found) == 1 else None
+    return common if common is not None and common.opmath != common else None
+
+
 NUMBER_DTYPES: dict[Kind, DType] = {
     "bool": dtypes.bool_,
     "int": dtypes.int64,

@@ -1,0 +1,50 @@
+"""Dtypes that PyTorch's operator refuses, refused in its own words.
+
+Comes in: an operator and the arguments of a call that is met for the first time. Goes
+out: nothing, or PyTorch's error. Formulas would often give something for complex
+numbers where a function is defined for real ones only; asking the operator itself, on
+one element, keeps us from giving what PyTorch would not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atentriton import catalogue
+from fuser.signatures import Signature
+
+# On a machine without a GPU some of PyTorch's operators lack half types, which ours
+# take: for real numbers nothing is asked.
+REAL = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+def check(name: str, signature: Signature, values: Sequence[Any]) -> None:
+    """NotImplementedError or RuntimeError where torch's operator refuses the dtypes."""
+    dtypes = {v.dtype for v in values if isinstance(v, Tensor)}
+    if dtypes.issubset(REAL):
+        return
+    if name.endswith("_backward") and not any(d.is_complex for d in dtypes):
+        return  # some divide by an integer 0 that was a fraction, and end the process
+    ask(name, signature, values)
+
+
+def ask(name: str, signature: Signature, values: Sequence[Any]) -> None:
+    """Call torch's operator, if there is one, on one element for each tensor."""
+    operator = catalogue.aten(name)
+    if operator is None:
+        return
+    pairs = list(zip(signature.arguments, map(_one, values), strict=True))
+    plain = [v for a, v in pairs if not a.kwarg_only]
+    with torch.no_grad(), torch._C._DisableFuncTorch():
+        operator(*plain, **{a.name: v for a, v in pairs if a.kwarg_only})
+
+
+def _one(value: Any) -> Any:
+    """A tensor of one element and the same dtype, with dimensions or without."""
+    if not isinstance(value, Tensor):
+        return value
+    return torch.ones((1,) * min(value.dim(), 1), dtype=value.dtype)
