@@ -16,7 +16,8 @@ from torch import Tensor
 
 from atentriton import gate, launch
 from atentriton.derivations import Derivation, Recipe, Saving
-from atentriton.levels import at_one_level, forward_mode, refuse
+from atentriton.layouts import broadcast
+from atentriton.levels import at_one_level, forward_mode, refuse, untraced
 from atentriton.programs import Routine
 from atentriton.sites import MISS, RoutineSites
 
@@ -68,6 +69,7 @@ class Fused(torch.autograd.Function):
             ctx.save_for_forward(*tensors, *outputs)
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         call_: Call = ctx.call
         saving: Saving = ctx.saving
@@ -81,6 +83,7 @@ class Fused(torch.autograd.Function):
         return gradients(recipe, ctx.shapes, pool, call_.numbers)
 
     @staticmethod
+    @untraced
     def jvp(ctx: Any, _: None, __: None, *tangents: Tensor | None) -> Any:
         call: Call = ctx.call
         routine = call.routine
@@ -143,6 +146,7 @@ class Recorded(torch.autograd.Function):
         return output
 
     @staticmethod
+    @untraced
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         record: Record = ctx.record
         for cotangent in cotangents:
@@ -202,7 +206,7 @@ def _quick(
     routine = recipe.routine
     if routine is None or recipe.numbers:
         return None
-    shape = torch.broadcast_shapes(*shapes)
+    shape = broadcast(shapes)
     for i, output, _ in recipe.results:
         if output is None or shapes[i] != shape:
             return None

@@ -14,6 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import _are_functorch_transforms_active
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+)
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
@@ -46,6 +51,17 @@ def below_autograd(compute: Callable[[], Any]) -> Any:
             stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
         stack.enter_context(torch._C._AutoDispatchBelowAutograd())
         return compute()
+
+
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which Dynamo runs as it is, with all that it calls.
+
+    It is marked, not wrapped: a call costs nothing. Where torch.compile breaks a graph
+    at a call of the autograd engine, Dynamo would look into a backward of ours.
+    """
+    strategy = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    set_code_exec_strategy(function.__code__, strategy)
+    return function
 
 
 class Refusal(torch.autograd.Function):

@@ -17,7 +17,7 @@ from torch._C import _is_any_autocast_enabled
 
 from atentriton import binding, catalogue, gate, levels, programs
 from atentriton.evaluate import ZERO, Evaluator, Geometry, reads
-from atentriton.registry import LIBRARY, NAMESPACE, Binder
+from atentriton.registry import DEFINING, LIBRARY, NAMESPACE, Binder
 from fuser.errors import DerivativeNotImplemented
 from fuser.formulas import Entry
 from fuser.syntax import Expr, NotImplementedValue
@@ -75,6 +75,7 @@ class Product(torch.autograd.Function):
             ctx.tensor_names = list(tensors)
 
     @staticmethod
+    @levels.untraced
     def backward(ctx: Any, cotangent: Tensor | None) -> tuple[Any, ...]:
         rule: Rule = ctx.rule
         results: dict[str, Tensor] = {}
@@ -93,6 +94,7 @@ class Product(torch.autograd.Function):
         return None, None, *(results.get(n) for n in rule.arguments)
 
     @staticmethod
+    @levels.untraced
     def jvp(ctx: Any, _: None, __: None, *tangents: Tensor | None) -> Tensor:
         rule: Rule = ctx.rule
         if rule.forward is None or rule.forward.expr is None:
@@ -179,9 +181,10 @@ _made: dict[str, Matrix] = {}
 
 def make(name: str) -> Matrix:
     """The matrix operator of that full name, registered once."""
-    if name not in _made:
-        _made[name] = Matrix(name)
-    return _made[name]
+    with DEFINING:
+        if name not in _made:
+            _made[name] = Matrix(name)
+        return _made[name]
 
 
 @cache
