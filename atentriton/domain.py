@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._python_dispatch import _disable_current_modes as plainly
 
 from atentriton import catalogue
 from fuser.signatures import Signature
@@ -37,9 +39,9 @@ def ask(name: str, signature: Signature, values: Sequence[Any]) -> None:
     operator = catalogue.aten(name)
     if operator is None:
         return
-    pairs = list(zip(signature.arguments, map(_one, values), strict=True))
-    plain = [v for a, v in pairs if not a.kwarg_only]
-    with torch.no_grad(), torch._C._DisableFuncTorch():
+    with torch.no_grad(), temporarily_clear_interpreter_stack(), plainly():
+        pairs = list(zip(signature.arguments, map(_one, values), strict=True))
+        plain = [v for a, v in pairs if not a.kwarg_only]
         operator(*plain, **{a.name: v for a, v in pairs if a.kwarg_only})
 
 

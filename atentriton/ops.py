@@ -7,6 +7,7 @@ underscore at its end works in place. Their docstrings show signatures and formu
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -95,7 +96,8 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 
 def __getattr__(name: str) -> Packet:
-    overloads = {} if name.startswith("__") else catalogue.overloads_of(name)
+    asked = not name.startswith("__") or hasattr(operator, name)  # as __lshift__
+    overloads = catalogue.overloads_of(name) if asked else {}
     if not overloads:
         raise AttributeError(
             f"there is no operator called '{name}'{_hint(name, catalogue.names())}"
