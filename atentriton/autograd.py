@@ -309,7 +309,7 @@ def gradients(
             gradient = pool[place]
         else:
             like = next(t for t in pool if t is not None)
-            gradient = like.new_zeros(shape, dtype=recipe.dtypes[i])
+            gradient = like.new_zeros((), dtype=recipe.dtypes[i]).expand(shape)
         if gradient.shape != shape:
             gradient = gradient.sum_to_size(shape)
         results[i + 2] = gradient

@@ -57,6 +57,42 @@ def run(
     return target.copy_(functional(given))
 
 
+def runner(routine: Routine, tensors: Sequence[Tensor]) -> launch.Run | None:
+    """What writes directly for tensors that look like these; None where nothing may.
+
+    The checks are made here, once, but for what the look does not tell: whether another
+    of the tensors shares memory with the first.
+    """
+    target = tensors[0]
+    plain = gate.direct(tensors) and not gate.differentiates(tensors)
+    if not plain or any(t.is_conj() or t.is_neg() for t in tensors):
+        return None
+    check(routine, tensors)
+    if routine.dtypes[0] != target.dtype or not target.numel():
+        return None
+    plan = launch.plan_for(routine, tensors, out=[target])
+    if plan.buffers or plan.by_value:
+        return None
+    launches = plan.launches
+    bump = torch.autograd.graph.increment_version
+
+    def run(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Tensor:
+        target = tensors[0]
+        if len(tensors) > 1:
+            place = target.untyped_storage().data_ptr()
+            for other in tensors[1:]:
+                if other is not target and other.untyped_storage().data_ptr() == place:
+                    _overwrite(routine, tensors, target, numbers)
+                    return target
+        slots = (*tensors, target)
+        for step in launches:
+            step(slots, numbers)
+        bump(target)
+        return target
+
+    return run
+
+
 def check(routine: Routine, tensors: Sequence[Tensor]) -> None:
     """Whether the result may be written over the first tensor at all."""
     target = tensors[0]

@@ -101,7 +101,7 @@ class Fused(Overload):
         run = autograd.runner(routine, tensors)
         for sites in (self.sites, also):
             if sites is not None and sites.has_room(args, kwargs):
-                again = self._attempt(args, kwargs, values, run)
+                again = _attempt(self.signature, args, kwargs, values, run)
                 if again is not None:
                     sites.add(args, kwargs, again)
         return run(tensors, numbers)
@@ -130,27 +130,29 @@ class Fused(Overload):
             self._checked.add(types)
         return values
 
-    def _attempt(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        values: Sequence[Any],
-        run: Run,
-    ) -> Attempt | None:
-        given = (*args, *kwargs.values())
-        places: list[int | None] = list(range(len(args)))
-        names = list(kwargs)
-        for argument in self.signature.arguments[len(args) :]:
-            named = argument.name in kwargs
-            places.append(len(args) + names.index(argument.name) if named else None)
-        return attempt(self.signature.arguments, places, given, values, run)
-
     def on(self, values: Sequence[Any]) -> Any:
         """The operator on one value an argument, in order."""
         tensors, numbers = split(self.signature, values)
         routine = self.registered.routine(values)
         found = autograd.immediate(routine, tensors, numbers)
         return self.registered.redispatch(values) if found is MISS else found
+
+
+def _attempt(
+    signature: Signature,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: Sequence[Any],
+    run: Run,
+) -> Attempt | None:
+    """What repeats a call of that signature which looks like this one."""
+    given = (*args, *kwargs.values())
+    places: list[int | None] = list(range(len(args)))
+    names = list(kwargs)
+    for argument in signature.arguments[len(args) :]:
+        named = argument.name in kwargs
+        places.append(len(args) + names.index(argument.name) if named else None)
+    return attempt(signature.arguments, places, given, values, run)
 
 
 class InPlace(Overload):
@@ -162,12 +164,23 @@ class InPlace(Overload):
 
     def __init__(self, name: str) -> None:
         self.functional = Fused(catalogue.card_of(name).functional)
+        self.sites = Sites()
         super().__init__(name, self.functional.signature)
 
     def __repr__(self) -> str:
         return f"<atentriton operator {self.name}, {self.signature} in place>"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        found = self.sites.call(args, kwargs)
+        return self.anew(args, kwargs) if found is MISS else found
+
+    def anew(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        also: Sites | None = None,
+    ) -> Tensor:
+        """A call that looks like none before; the next one like it will be quick."""
         if is_compiling():  # a copy that nothing needs falls away there
             target = args[0] if args else kwargs.pop("self")
             result = self.functional(target.clone(), *args[1:], **kwargs)
@@ -182,7 +195,15 @@ class InPlace(Overload):
             again = [next(items) if isinstance(v, Tensor) else v for v in values]
             return self.functional.on(again)
 
-        return inplace.run(routine, tensors, numbers, functional)
+        run = inplace.runner(routine, tensors)
+        if run is None:
+            return inplace.run(routine, tensors, numbers, functional)
+        for sites in (self.sites, also):
+            if sites is not None and sites.has_room(args, kwargs):
+                again = _attempt(self.signature, args, kwargs, values, run)
+                if again is not None:
+                    sites.add(args, kwargs, again)
+        return run(tensors, numbers)
 
 
 class Torch(Overload):
