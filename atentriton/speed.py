@@ -7,6 +7,7 @@ is given; in all others outputs are made anew, as they mostly are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -132,6 +133,28 @@ class Subject:
         }
 
 
+LAYOUTS = ("contiguous", "transposed", "broadcast")
+
+
+def arranged(layout: str, elements: int) -> Arrangement:
+    """Tensors of so many elements: in one stretch, matrices the first of which is
+    transposed, or a matrix beside a row and a column."""
+    if layout == "contiguous":
+        return Arrangement(layout, ((elements,),))
+    side = max(1, math.isqrt(elements))
+    if layout == "broadcast":
+        return Arrangement(layout, ((side, side), (side,), (side, 1)))
+    if layout != "transposed":
+        raise ValueError(
+            f"there is no layout {layout!r}; there is {', '.join(LAYOUTS)}"
+        )
+    return Arrangement(
+        layout,
+        ((side, side),),
+        lambda number, tensor: tensor if number else tensor.t().contiguous().t(),
+    )
+
+
 def measure(
     name: str,
     modes: Sequence[Mode] = FRESH,
@@ -139,10 +162,13 @@ def measure(
     elements: int = 1 << 20,
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
+    layout: str = "contiguous",
     seconds: float = 0.5,
     compiled: bool = False,
 ) -> Iterator[Row]:
     """Time the operator in each of the modes; `compiled` adds torch.compile's.
+
+    `layout` is one of LAYOUTS: how the tensors lie in memory.
 
     A mode that PyTorch's operator does not have is left out.
     """
@@ -150,7 +176,7 @@ def measure(
     signature = compiler().operator(name).signature
     if not isinstance(ours, operators.Fused):
         raise ValueError(f"{name} has no kernel of its own to time")
-    arrangement = Arrangement("flat", ((elements,),))
+    arrangement = arranged(layout, elements)
     setting = samples.settings(signature)[0]
     values = samples.arguments(signature, dtype, setting, arrangement)
     values = [v.to(device) if isinstance(v, Tensor) else v for v in values]

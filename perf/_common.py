@@ -40,6 +40,29 @@ def machine() -> dict[str, Any]:
     }
 
 
+def floating(dtype: Any) -> list[str]:
+    """The operators that run by kernels of ours on tensors of that dtype."""
+    from atentriton import catalogue, samples
+    from atentriton.programs import compiler
+
+    found: list[str] = []
+    for name in sorted(catalogue.valued()):
+        signature, theirs = compiler().operator(name).signature, catalogue.aten(name)
+        if theirs is None or signature.view or signature.inplace:
+            continue
+        try:
+            values = samples.arguments(signature, dtype, samples.settings(signature)[0])
+            pairs = list(zip(signature.arguments, values, strict=True))
+            theirs(
+                *(v for a, v in pairs if not a.kwarg_only),
+                **{a.name: v for a, v in pairs if a.kwarg_only},
+            )
+        except (RuntimeError, NotImplementedError, TypeError):
+            continue
+        found.append(name)
+    return found
+
+
 def save(name: str, settings: Mapping[str, Any], rows: Sequence[Any]) -> Path:
     """Write the results as JSON; the path."""
     RESULTS.mkdir(exist_ok=True)

@@ -1,6 +1,7 @@
 """How fast are single operators, against PyTorch's eager ones?
 
-    python perf/ops.py [--quick] [--compile] [--elements N] [--device cuda] [OP ...]
+    python perf/ops.py [--quick | --all] [--compile] [--elements N] [--dtype D]
+                       [--layout L] [--device cuda] [OP ...]
 
 Forward into a given buffer, forward, forward and backward, double backward; medians of
 calls in turns, the ratio to eager, and for the forward into a buffer the bytes moved a
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 
 import _common
+import torch
 
 NAMES = """
     add.Tensor mul.Tensor div.Tensor addcmul addcdiv lerp.Tensor clamp maximum
@@ -26,7 +28,14 @@ def main() -> None:
     parser.add_argument("operators", metavar="OP", nargs="*")
     parser.add_argument("--quick", action="store_true", help="few operators, shorter")
     parser.add_argument("--compile", action="store_true", help="torch.compile as well")
+    parser.add_argument("--all", action="store_true", help="every operator")
     parser.add_argument("--elements", type=int, default=1 << 20)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument(
+        "--layout",
+        choices=("contiguous", "transposed", "broadcast"),
+        default="contiguous",
+    )
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
 
@@ -35,33 +44,39 @@ def main() -> None:
     from atentriton.speed import MODES, Row, measure
     from atentriton.timing import keep_memory
 
-    chosen = QUICK if args.quick else NAMES
+    chosen = (QUICK if args.quick else NAMES).split()
+    if args.all:
+        chosen = _common.floating(getattr(torch, args.dtype))
     keep_memory()
     out = console()
     rows: list[Row] = []
-    for name in progress(out, args.operators or chosen.split()):
+    for name in progress(out, args.operators or chosen):
         rows += measure(
             name,
             tuple(MODES),
             elements=args.elements,
+            dtype=getattr(torch, args.dtype),
             device=args.device,
-            seconds=0.3 if args.quick else 1.0,
+            layout=args.layout,
+            seconds=0.3 if args.quick or args.all else 1.0,
             compiled=args.compile,
         )
     known = _common.machine()
     out.print(
         f"{known['cpu']}, {known['threads']} threads, torch {known['torch']}; "
-        f"{args.elements:,} float32 elements; load {known['load']:.1f}"
+        f"{args.elements:,} {args.dtype} elements, {args.layout}; "
+        f"load {known['load']:.1f}"
     )
     out.print(speed_table(rows))
     out.print()
     out.print(bandwidth_table(rows))
-    settings = {"elements": args.elements, "device": args.device}
+    names = ("elements", "device", "dtype", "layout")
+    settings = {name: getattr(args, name) for name in names}
     path = _common.save("ops", settings, [row.as_json() for row in rows])
     names = list(dict.fromkeys(row.name for row in rows))
     ratios = {(row.name, row.mode): row.ratio for row in rows}
     series = {t: [ratios.get((n, m)) for n in names] for m, t in MODES.items()}
-    title = f"{args.elements:,} float32 elements, {known['cpu']}"
+    title = f"{args.elements:,} {args.dtype} elements, {known['cpu']}"
     drawn = _common.bars(path.with_suffix(".png"), title, names, series)
     out.print(f"[dim]{path}{' and ops.png' if drawn else ''}[/dim]")
 
