@@ -89,6 +89,9 @@ class Fused(Overload):
         values = self._bound(args, kwargs)
         if self._of_place and any(values[i] is not None for i in self._of_place):
             return catalogue.aten(self.name)(*args, **kwargs)
+        if self.registered.along:
+            values = self.registered.placed(values)
+            return self.on(values)
         if self._reduction is not None and values[self._reduction]:
             return self._reduced(values, self._reduction)
         tensors, numbers = split(self.signature, values)

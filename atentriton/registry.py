@@ -46,6 +46,13 @@ def allocate(routine: Routine, tensors: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
+# Tensors along a dimension of `self`; first the argument that says which one.
+ALONG: dict[str, tuple[str, ...]] = {
+    "fake_quantize_per_channel_affine_cachemask": ("axis", "scale", "zero_point"),
+    "_fake_quantize_learnable_per_channel_affine": ("axis", "scale", "zero_point"),
+}
+
+
 class Binder:
     """Between arguments as the dispatcher gives them and one value an argument."""
 
@@ -87,6 +94,26 @@ class Registered(Binder):
         super().__init__(signature)
         self.operator = operator
         self.known: dict[Any, Routine] = {}
+        self.along = tuple(self.places[name] for name in ALONG.get(operator, ()))
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """The same, with tensors along a dimension made to broadcast."""
+        return self.placed(super().bind(args, kwargs))
+
+    def placed(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The values with tensors along a dimension of `self` as views that broadcast;
+        those that do already stay as they are."""
+        if not self.along:
+            return values
+        axis, *places = self.along
+        whole, moved = values[0], list(values)
+        for place in places:
+            tensor = moved[place]
+            if tensor.dim() == 1 and whole.dim() > 1:
+                shape = [1] * whole.dim()
+                shape[values[axis]] = -1
+                moved[place] = tensor.view(shape)
+        return moved
 
     def routine(
         self, values: Sequence[Any], batched: Sequence[bool] | None = None
@@ -101,7 +128,8 @@ class Registered(Binder):
 
     def _made(self, values: Sequence[Any], marks: Sequence[bool]) -> Routine:
         given = self.operator, self.signature, values
-        domain.check(*given)
+        if not self.along:
+            domain.check(*given)
         specs = specs_of(self.signature, values, marks)
         try:
             return programs.routine(self.operator, specs, programs.default_dtype())
@@ -283,8 +311,10 @@ OPERATORS: dict[str, Registered] = {}
 def register(operator: str) -> Registered:
     """Make the operator known to the dispatcher, once; its schema is its signature.
 
-    An in-place operator becomes a functional overload `in_place`, which has the
-    in-place entry's derivative; writing over the argument is left to the caller.
+    An in-place operator becomes a functional one, `lt_in_place`, which has the in-place
+    entry's derivative; writing over the argument is left to the caller. It is no
+    overload of `lt`: where two have the same arguments, PyTorch takes one for the other
+    when it forgets its operators at the end, and crashes.
     """
     with DEFINING:
         found = OPERATORS.get(operator)
@@ -315,13 +345,11 @@ def register_all() -> None:
 def _functional(signature: Signature) -> Signature:
     if not signature.inplace:
         return signature
-    overload = f"{signature.overload}_in_place" if signature.overload else "in_place"
     first, *others = signature.arguments
     (returned,) = signature.returns
     return replace(
         signature,
-        base=signature.base.removesuffix("_"),
-        overload=overload,
+        base=f"{signature.base.removesuffix('_')}_in_place",
         arguments=(replace(first, alias=None), *others),
         returns=(replace(returned, alias=None),),
     )

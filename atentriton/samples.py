@@ -76,6 +76,8 @@ FEW = frozenset(_FEW.split())
 
 # Numbers and flags, by argument; a signature's default is used for the others.
 NUMBERS: dict[str, Any] = {
+    "_fake_quantize_learnable_per_channel_affine:axis": 1,
+    "fake_quantize_per_channel_affine_cachemask:axis": 1,
     "alpha": 2.5,
     "as_strided:size": [2, 3],
     "as_strided:stride": [1, 2],
@@ -146,6 +148,8 @@ SETTINGS: dict[str, tuple[Setting, ...]] = {
 
 # Tensors that are not like the others: their dtype (None: as the others) and values.
 TENSORS: dict[str, tuple[torch.dtype | None, tuple[float, ...]]] = {
+    "_fake_quantize_learnable_per_channel_affine:scale": (None, (0.1, 0.2, 0.3) * 2),
+    "_fake_quantize_learnable_per_channel_affine:zero_point": (None, (9.0, 2.0) * 3),
     "_fake_quantize_learnable_per_tensor_affine:scale": (None, (0.1,)),
     "_fake_quantize_learnable_per_tensor_affine:zero_point": (None, (10.0,)),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams:fake_quant_enabled": (
@@ -159,13 +163,20 @@ TENSORS: dict[str, tuple[torch.dtype | None, tuple[float, ...]]] = {
     ),
 }
 
+TENSORS |= {
+    "fake_quantize_per_channel_affine_cachemask:scale": (None, (0.1, 0.2, 0.3) * 2),
+    "fake_quantize_per_channel_affine_cachemask:zero_point": (torch.int32, (9, 2) * 3),
+}
+
 # The shapes of tensors that do not simply broadcast, by argument.
 SHAPES: dict[str, dict[str, Shape]] = {
+    "_fake_quantize_learnable_per_channel_affine": {"self": (4, 6)},
     "addmm": {"self": (3, 5), "mat1": (3, 4), "mat2": (4, 5)},
     "addmv": {"self": (3,), "mat": (3, 4), "vec": (4,)},
     "addr": {"self": (3, 4), "vec1": (3,), "vec2": (4,)},
     "baddbmm": {"self": (2, 3, 5), "batch1": (2, 3, 4), "batch2": (2, 4, 5)},
     "bmm": {"self": (2, 3, 4), "mat2": (2, 4, 5)},
+    "fake_quantize_per_channel_affine_cachemask": {"self": (4, 6)},
     "dot": {"self": (7,), "tensor": (7,)},
     "fill.Tensor": {"value": ()},
     "masked_fill.Tensor": {"value": ()},
