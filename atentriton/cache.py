@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shutil
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -22,6 +25,8 @@ from pathlib import Path
 
 # Part of every key: raised when what is stored changes its form or meaning.
 FORMAT = 1
+
+_NAME = re.compile(r"[0-9a-f]{64}\.\w+")
 
 
 class CacheError(RuntimeError):
@@ -34,6 +39,7 @@ class Cache:
     def __init__(self, root: Path) -> None:
         """Use the folder, which is made if it is missing; CacheError if unsafe."""
         self.root = root
+        self.built: Counter[str] = Counter()  # files this process has made, by suffix
         _make_private(root)
 
     def build(self, key: str, suffix: str, builder: Callable[[Path], None]) -> Path:
@@ -50,6 +56,7 @@ class Cache:
         with _locked(path.with_suffix(f"{suffix}.lock")):
             if not path.exists():
                 _write(path, suffix, builder)
+                self.built[suffix] += 1
         return path
 
     def text(self, text: str, suffix: str) -> Path:
@@ -60,6 +67,42 @@ class Cache:
         """Where the file for `key` is, or would be."""
         digest = sha256(f"{FORMAT}\n{suffix}\n{key}".encode()).hexdigest()
         return self.root / digest[:2] / f"{digest}{suffix}"
+
+    def named(self, name: str) -> Path:
+        """The file of that name, as `build` has named it; LookupError if it is not of
+        this folder."""
+        if not _NAME.fullmatch(name):
+            raise LookupError(f"no file of the cache is called {name!r}")
+        return self.root / name[:2] / name
+
+    def entries(self) -> Iterator[Path]:
+        """The files of this folder, but for those that Triton keeps in it."""
+        for folder in self.root.iterdir():
+            if len(folder.name) == 2 and folder.is_dir():
+                yield from (p for p in folder.iterdir() if _NAME.fullmatch(p.name))
+
+    @property
+    def of_triton(self) -> Path:
+        """The folder in which Triton keeps what it compiles."""
+        return self.root / "triton"
+
+    def clear(self) -> tuple[int, int]:
+        """Remove every entry, and what Triton keeps: how many files, and their bytes.
+
+        What else lies in the folder stays. Processes that have loaded a file keep it.
+        """
+        files = [*self.entries(), *filter(Path.is_file, self.of_triton.rglob("*"))]
+        count = size = 0
+        for path in files:
+            with suppress(FileNotFoundError):  # another process was quicker
+                bytes_ = path.lstat().st_size
+                path.unlink()
+                count, size = count + 1, size + bytes_
+        shutil.rmtree(self.of_triton, ignore_errors=True)
+        for folder in {path.parent for path in files} - {self.root}:
+            with suppress(OSError):  # somebody is building there
+                folder.rmdir()
+        return count, size
 
     def discard(self, path: Path) -> None:
         """Forget a file that turned out to be damaged."""

@@ -74,8 +74,8 @@ DUNDERS: Mapping[str, str] = {
     "__ixor__": "bitwise_xor_",
 }
 
-# Kinds of entries that run by formulas.
-_OURS = ("fused", "matrix")
+# Kinds of operators that run by formulas.
+_OURS = ("fused", "in_place", "matrix")
 
 
 class UnknownOperatorError(ValueError):
@@ -97,10 +97,7 @@ def replaced(base: str) -> bool:
 
 
 def _computed(name: str) -> bool:
-    verdict = catalogue.verdict_on(name)
-    if verdict is None or verdict.kind == "non_differentiable":
-        return name in catalogue.valued()
-    return verdict.kind in _OURS
+    return catalogue.card_of(name).kind in _OURS
 
 
 def _plain(base: str) -> str:

@@ -7,6 +7,7 @@ where it did; then each program that ran, with its kernels and the bytes it move
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -80,13 +81,10 @@ def _operators(decisions: tuple[Decision, ...]) -> Table:
     table = Table(box=None, header_style="bold", title_justify="left")
     for heading in ("operator", "ran as", "why"):
         table.add_column(heading, overflow="fold")
-    counted: dict[Decision, int] = {}
-    for decision in decisions:
-        counted[decision] = counted.get(decision, 0) + 1
-    for decision, times in counted.items():
-        count = f" x{times}" if times > 1 else ""
+    for decision, times in Counter(decisions).items():
         why = decision.reason.strip().splitlines()
-        table.add_row(decision.operator + count, decision.ran, why[0] if why else "")
+        name = decision.operator + _times(times)
+        table.add_row(name, decision.ran, why[0] if why else "")
     return table
 
 
@@ -95,9 +93,9 @@ def _programs(launches: tuple[Launched, ...]) -> Table:
     for heading in ("program", "kernels", "elements", "read", "written", "formulas"):
         right = heading in ("elements", "read", "written")
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for launch in launches:
+    for launch, times in Counter(launches).items():
         table.add_row(
-            launch.lineage,
+            launch.lineage + _times(times),
             f"{launch.kernels} {launch.target}",
             f"{launch.elements:,}",
             f"{launch.read:,}",
@@ -105,3 +103,7 @@ def _programs(launches: tuple[Launched, ...]) -> Table:
             "; ".join(f for f in launch.formulas if " -> " not in f),
         )
     return table
+
+
+def _times(count: int) -> str:
+    return f" x{count}" if count > 1 else ""

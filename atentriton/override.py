@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -17,9 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.compiler import is_compiling
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
-from atentriton import autocast, callables, gate, ops
+from atentriton import autocast, callables, checkpoints, gate, ops
 from atentriton.decisions import Decision, fell_back, happened
 from atentriton.operators import NotYet, Torch
 from atentriton.settings import chosen as settings
@@ -34,30 +40,35 @@ class use(TorchFunctionMode):
 
     `torch.acosh(x)`, `x * y`, `F.gelu(x)`, modules and optimizers in the block, and
     their derivatives of any order, run fused kernels; `include` and `exclude` are names
-    of operators, without overloads ("gelu", "mul"). All else is PyTorch's own. It holds
-    for the thread that enters it; of nested ones the innermost holds.
+    of operators, without overloads ("gelu", "mul"). All else is PyTorch's own, as is
+    what torch.compile compiles. It holds for the thread that enters it; of nested ones
+    the innermost holds.
     `callables.UnknownOperatorError` for a name that no operator has.
     """
 
     def __init__(self, include: Names = None, exclude: Names = None) -> None:
         super().__init__()
-        self.names = callables.chosen(include, exclude)
+        self.names = frozenset[str]()
+        if not is_compiling():
+            self.names = callables.chosen(include, exclude)
         self.packets: dict[Any, ops.Packet | None] = {}
-        self.outer: list[use | None] = []
 
     def __enter__(self) -> use:
-        if settings.disabled:
-            return self
-        self.outer.append(_current.mode)
-        _current.mode = self
-        _push_mode(self)
+        if not (settings.disabled or is_compiling()):
+            _current.entered.append(self)
+            _current.mode = self
+            _push_mode(self)
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        if not self.outer:  # it was disabled on the way in
+        if is_compiling():
+            return
+        entered = _current.entered
+        if self not in entered:  # it was disabled on the way in
             return
         _remove(self)
-        _current.mode = self.outer.pop()
+        del entered[len(entered) - 1 - entered[::-1].index(self)]
+        _current.mode = entered[-1] if entered else None
 
     def __torch_function__(
         self,
@@ -67,6 +78,10 @@ class use(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         named = kwargs or {}
+        if is_compiling():  # what torch.compile makes is its own
+            return func(*args, **named)
+        if _current.mode is None:
+            return self._elsewhere(func, args, named)
         try:
             packet = self.packets[func]
         except KeyError:
@@ -75,6 +90,19 @@ class use(TorchFunctionMode):
             return self._theirs(func, args, named)
         found = packet._sites.call(args, named)
         return self._anew(func, packet, args, named) if found is MISS else found
+
+    def _elsewhere(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """In a thread of autograd's, which gets PyTorch's stack of modes, not ours.
+
+        The innermost mode is the first that is called.
+        """
+        _current.mode = self
+        try:
+            return self.__torch_function__(func, (), args, kwargs)
+        finally:
+            _current.mode = None
 
     def _packet(self, func: Any) -> ops.Packet | None:
         """Our operator for the callable; None where PyTorch's own is to run."""
@@ -94,13 +122,22 @@ class use(TorchFunctionMode):
         """PyTorch's own; what it is made of, in Python, meets the mode again."""
         if type(func) is not FunctionType or func.__name__ in _WHOLE:
             return func(*args, **kwargs)
-        if not func.__module__.startswith("torch."):
+        if func in _ENGINE:
+            _current.mode = None
+            try:
+                return func(*args, **kwargs)
+            finally:
+                _current.mode = self
+        # One that calls super() comes back as itself.
+        if func in _current.within or not func.__module__.startswith("torch."):
             return func(*args, **kwargs)
+        _current.within.add(func)
         _push_mode(self)
         try:
             return _body(func)(*args, **kwargs)
         finally:
             _remove(self)
+            _current.within.discard(func)
 
     def _anew(
         self,
@@ -110,31 +147,35 @@ class use(TorchFunctionMode):
         kwargs: dict[str, Any],
     ) -> Any:
         """A call that looks like none before: ours, or PyTorch's for a reason."""
-        if "input" in kwargs:
-            kwargs = {("self" if k == "input" else k): v for k, v in kwargs.items()}
+        named = {("self" if k == "input" else k): v for k, v in kwargs.items()}
         reason = _unsupported(args, kwargs)
         if not reason:
             try:
-                overload = packet._choose(args, kwargs)
-            except TypeError:
-                return func(*args, **kwargs)  # says what is wrong in its own words
+                overload = packet._choose(args, named)
+            except TypeError as error:  # PyTorch's own may take it, or say so, too
+                fell_back(packet.__name__, str(error).partition("\n")[0])
+                return func(*args, **kwargs)
             if isinstance(overload, (Torch, NotYet)):
                 happened(Decision(overload.name, "torch", overload.reason))
                 return func(*args, **kwargs)
             try:
-                with autocast.as_eager(overload.name, args, kwargs) as given:
+                with autocast.as_eager(overload.name, args, named) as given:
                     return packet(*given[0], **given[1])
             except (FormulaError, NotImplementedError) as error:
-                reason = str(error)
+                reason = str(error).partition("\n")[0]
         fell_back(packet.__name__, reason)
         return func(*args, **kwargs)
 
 
 class _Current(threading.local):
-    """The innermost `use` of a thread, and the one that `enable` has put there."""
+    """What a thread has entered: the innermost `use` is `mode`, that of `enable` is
+    `enabled`; `within` are PyTorch's functions in Python that are being called."""
 
-    mode: use | None = None
-    enabled: use | None = None
+    def __init__(self) -> None:
+        self.entered: list[use] = []
+        self.mode: use | None = None
+        self.enabled: use | None = None
+        self.within: set[FunctionType] = set()
 
 
 _current = _Current()
@@ -147,26 +188,17 @@ def enable(include: Names = None, exclude: Names = None) -> None:
     """
     mode = use(include, exclude)
     disable()
-    mode.__enter__()
-    _current.enabled = mode if mode.outer else None
+    _current.enabled = mode.__enter__()
 
 
 def disable() -> None:
-    """End what `enable` has begun in this thread; nothing where there is nothing."""
-    mode = _current.enabled
-    if mode is None:
-        return
-    _current.enabled = None
-    if _current.mode is mode:
+    """End what `enable` has begun in this thread; nothing where there is nothing.
+
+    A `use` inside it goes on, and ends where nothing is replaced.
+    """
+    mode, _current.enabled = _current.enabled, None
+    if mode is not None:
         mode.__exit__()
-        return
-    _remove(mode)  # a `use` inside it goes on, and ends where nothing is replaced
-    within = _current.mode
-    while within is not None:
-        if within.outer[-1] is mode:
-            within.outer[-1] = mode.outer.pop()
-            return
-        within = within.outer[-1]
 
 
 @contextmanager
@@ -177,6 +209,28 @@ def replacing() -> Iterator[None]:
         return
     with use():
         yield
+
+
+def as_now() -> Callable[[], AbstractContextManager[Any]]:
+    """What makes a context in which operators are replaced as they are now, in any
+    thread and under whatever `use` it is entered."""
+    wanted = _innermost()
+
+    def then() -> AbstractContextManager[Any]:
+        if _innermost() is wanted:
+            return nullcontext()
+        like = use(include=())
+        if wanted is not None:
+            like.names, like.packets = wanted.names, wanted.packets
+        return like
+
+    return then
+
+
+def _innermost() -> use | None:
+    """The `use` that PyTorch would ask."""
+    modes = reversed(_get_current_function_mode_stack())
+    return next((mode for mode in modes if isinstance(mode, use)), None)
 
 
 def _remove(mode: use) -> None:
@@ -208,6 +262,11 @@ _ASKS = (
     "has_torch_function_unary",
     "has_torch_function_variadic",
 )
+# PyTorch's engine. It runs without a mode: our derivatives need none, and what it calls
+# in Python is PyTorch's own, as it is where it runs after the block.
+_ENGINE = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
+
+checkpoints.install(as_now)
 
 
 def _no(*_: Any) -> bool:
@@ -244,4 +303,6 @@ def _unsupported(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
                 return f"an argument's layout is {value.layout}"
             if value.is_quantized:
                 return "an argument is quantized"
+            if value.is_nested:
+                return "an argument is nested"
     return ""

@@ -24,6 +24,7 @@ SHAPES: dict[str, tuple[tuple[tuple[int, ...], ...], dict[str, Any]]] = {
     "addmm": (((4,), (2, 3), (3, 4)), {"alpha": 2, "beta": 0.5}),
     "bmm": (((2, 2, 3), (2, 3, 2)), {}),
     "baddbmm": (((2, 2, 2), (2, 2, 3), (2, 3, 2)), {"alpha": 2}),
+    "addbmm": (((2, 2), (3, 2, 3), (3, 3, 2)), {"beta": 0.5, "alpha": 2}),
     "addmv": (((2,), (2, 3), (3,)), {"beta": 3, "alpha": 0.5}),
     "addr": (((2, 3), (2,), (3,)), {"beta": 3, "alpha": 0.5}),
     "dot": (((3,), (3,)), {}),
@@ -62,6 +63,59 @@ def test_transforms(name: str) -> None:
     batches = [torch.stack([a, a * 2]) for a in args]
     for transform in (torch.vmap, lambda f: torch.vmap(func.grad(squared(f)))):
         assert_close(transform(ours)(*batches), transform(theirs)(*batches))
+
+
+@pytest.mark.parametrize("name", [n for n, (_, kwargs) in SHAPES.items() if kwargs])
+def test_complex_numbers_are_conjugated_in_gradients(name: str) -> None:
+    shapes, kwargs = SHAPES[name]
+    numbers = {k: complex(v, v + 1) for k, v in kwargs.items()}
+    args = tuple(torch.randn(s, dtype=C128, requires_grad=True) for s in shapes)
+    ours, theirs = getattr(ops, name), getattr(ATEN, name)
+    assert_close(ours(*args, **numbers), theirs(*args, **numbers))
+    assert gradcheck(lambda *x: ours(*x, **numbers), args, check_forward_ad=True)
+    found = grad(ours(*args, **numbers).abs().sum(), args, create_graph=True)
+    expected = grad(theirs(*args, **numbers).abs().sum(), args, create_graph=True)
+    assert_close(found, expected)
+    again = [grad(sum(g.abs().sum() for g in gs), args) for gs in (found, expected)]
+    assert_close(again[0], again[1])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_conjugate_and_transposed_views(name: str) -> None:
+    shapes, kwargs = SHAPES[name]
+    drawn = [torch.randn(s, dtype=C128) for s in shapes]
+    results = []
+    for place in (ops, ATEN):
+        leaves = [t.clone().requires_grad_() for t in drawn]
+        views = [
+            x.conj() if x.dim() < 2 else x.mT.contiguous().mT.conj() for x in leaves
+        ]
+        y = getattr(place, name)(*views, **kwargs)
+        results.append([y, *grad((y * y.conj()).real.sum(), leaves)])
+    assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("name", ["addmm", "addmv", "addr", "addbmm", "baddbmm"])
+def test_what_is_added_is_broadcast(name: str) -> None:
+    ours, theirs, args = case(name, F64)
+    small = torch.rand(1, dtype=F64, requires_grad=True)
+    if name == "baddbmm":
+        small = torch.rand(1, 1, 2, dtype=F64, requires_grad=True)
+    found, expected = ours(small, *args[1:]), theirs(small, *args[1:])
+    assert_close(found, expected)
+    assert_close(grad(found.sum(), small), grad(expected.sum(), small))
+
+
+def test_beta_of_zero_and_alpha_of_zero() -> None:
+    _, _, (bias, mat1, mat2) = case("addmm", F64)
+    given = torch.full_like(bias, float("nan")).requires_grad_()
+    for kwargs in ({"beta": 0}, {"beta": 1, "alpha": 0}):
+        added = given if kwargs["beta"] == 0 else bias
+        results = []
+        for place in (ops, ATEN):
+            y = place.addmm(added, mat1, mat2, **kwargs)
+            results.append([y, *grad(y.sum(), (added, mat1, mat2))])
+        assert_close(results[0], results[1])
 
 
 @pytest.mark.parametrize("columns", [False, True])

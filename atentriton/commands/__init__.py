@@ -16,6 +16,8 @@ SUMMARIES = {
     "list": "the operators, by class",
     "show": "one operator, from its formula to its kernels",
     "check": "hold operators against PyTorch's own: values and derivatives",
+    "warm": "compile kernels before they are needed, several at a time",
+    "cache": "what is kept on disk: info, or clear",
     "doctor": "what this machine has, and what will run on it",
 }
 NAMES = tuple(SUMMARIES)
