@@ -15,46 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atentriton import catalogue, operators, samples, trials
+from atentriton import catalogue, edges, exceptions, operators, opinfos, samples, trials
 from atentriton.cases import REFUSALS, Case, Cases
-from atentriton.comparing import compare, mismatch
-from atentriton.numerical import mistakes
+from atentriton.comparing import ALLOWED, LEAST, compare, mismatch
+from atentriton.numerical import batched, mistakes
 from atentriton.programs import compiler
 from atentriton.reports import KINDS, Failure, Kind, Measure, Report
 from atentriton.samples import ARRANGEMENTS
 from atentriton.specs import FROM_TORCH, TO_TORCH
-
-# The largest error allowed, in units of eps times the size of what is compared: the
-# rounding of some dozens of operations, more of them with each derivative.
-ALLOWED: dict[Kind, float] = {
-    "value": 32,
-    "first": 64,
-    "second": 256,
-    "jvp": 64,
-    "vmap": 32,
-    "layouts": 64,
-}
-
-# The least size that an error of a derivative is relative to: weights are of the order
-# of 1, and where their contributions cancel the rounding of each is left.
-LEAST = 0.1
-
-# Where torch's own operator is less accurate than its dtype: by how much, and why.
-_FLOAT_SCALE = "torch has the scale in float32"
-_ADDED = "torch adds 1e-12 to what the second derivative is divided by"
-INACCURATE: dict[str, tuple[float, str]] = {
-    "binary_cross_entropy": (1e-10, _ADDED),
-    "binary_cross_entropy_backward": (1e-10, _ADDED),
-    "digamma": (1e-8, "torch's trigamma is right to 9 digits only"),
-    "lgamma": (1e-8, "torch's trigamma is right to 9 digits only"),
-    "mvlgamma": (1e-8, "torch's trigamma is right to 9 digits only"),
-    "polygamma": (1e-8, "torch's trigamma is right to 9 digits only"),
-    "polygamma_": (1e-8, "torch's trigamma is right to 9 digits only"),
-    "hardsigmoid": (1e-7, "torch's backward has 1/6 as a float32"),
-    "fake_quantize_per_tensor_affine_cachemask": (1e-6, _FLOAT_SCALE),
-    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (1e-6, _FLOAT_SCALE),
-    "_fake_quantize_learnable_per_tensor_affine": (1e-6, _FLOAT_SCALE),
-}
+from fuser.lower import NotPointwise
 
 DOUBLE = (torch.float64, torch.complex128)
 DERIVED = (torch.float64, torch.complex128, torch.float32, torch.bfloat16)
@@ -67,7 +36,8 @@ def check(name: str, *, quick: bool = False) -> Report:
     One that torch does not have is held against differences in place of torch's.
 
     Quick: values and derivatives in float64 and complex128. Otherwise also every other
-    dtype that torch's operator takes, vmap, and all arrangements in memory.
+    dtype that torch's operator takes, the samples of its OpInfo database, edge values,
+    gradcheck, vmap, and all arrangements in memory.
     """
     ours = operators.make(name)
     if isinstance(ours, operators.NotYet):
@@ -101,10 +71,17 @@ class _Check:
         self.signature = compiler().operator(report.name).signature
         self.inplace = isinstance(ours, operators.InPlace)
         note = "torch's product, our derivatives" if report.runs == "formulas" else ""
-        self.inaccuracy, report.note = INACCURATE.get(report.name, (0.0, note))
+        self.inaccuracy, report.note = exceptions.INACCURATE.get(
+            report.name, (0.0, note)
+        )
+        self.operator = theirs
         self.ours = self.caller(ours)
         self.theirs = self.caller(theirs)
         self.cases = Cases(self.signature, self.theirs)
+        self.dtypes = ALL
+        if self.signature.base.endswith("_backward"):
+            # Given integers, one of torch's divides by 0 and ends the process.
+            self.dtypes = tuple(d for d in ALL if d.is_floating_point or d.is_complex)
 
     def caller(self, operator: Any) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
         """The operator on a value for each argument; its results as a tuple."""
@@ -122,17 +99,23 @@ class _Check:
         return call
 
     def run(self, quick: bool) -> None:
-        for case in self.cases.of(DOUBLE if quick else ALL):
+        for case in self.cases.of(DOUBLE if quick else self.dtypes):
             wide = self.value(case)
             if wide is not None and case.dtype in DERIVED:
                 self.derivatives(case)
         if quick:
             return
         for case in self.cases.mixed():
-            self.value(case)
+            if case.dtype in self.dtypes:
+                self.value(case)
+        self.samples_of_torch()
+        self.at_edges()
+        self.gradchecks()
         for case in self.cases.of((torch.float64,)):
             self.vmap(case)
-        dtype = torch.float32 if self.cases.takes(torch.float32) else torch.int64
+        dtype = torch.float32
+        if not self.cases.takes(dtype) and torch.int64 in self.dtypes:
+            dtype = torch.int64
         for arrangement in ARRANGEMENTS:
             for case in self.cases.of((dtype,), arrangement, first=True):
                 self.layout(case)
@@ -203,6 +186,80 @@ class _Check:
                     raise
         return None
 
+    def samples_of_torch(self) -> None:
+        """Values and derivatives on the samples of torch's OpInfo database."""
+        for dtype, values in opinfos.calls(self.signature, self.operator, self.dtypes):
+            case = self.cases.case(values, dtype, f"OpInfo {_name(dtype)}")
+            if self.value(case) is not None:
+                self.report.opinfo += 1
+                if dtype in DERIVED:
+                    self.derivatives(case)
+
+    def at_edges(self) -> None:
+        """Values at the edges of float32 and float64, each element by itself."""
+        for case in self.cases.of((torch.float32, torch.float64)):
+            values = edges.arguments(case.values, case.dtype)
+            if values is None:
+                continue
+            case = self.cases.case(values, case.dtype, f"edges {_name(case.dtype)}")
+            try:
+                plain = self.theirs(case.values)
+            except REFUSALS:
+                continue
+            wide = self.wide(case, plain)
+            try:
+                found = self.ours(case.values)
+            except Exception as error:
+                self.fail("edges", case, f"{type(error).__name__}: {error}")
+                continue
+            self.report.measures.setdefault("edges", Measure(exact=False)).cases += 1
+            for got, theirs, want in zip(found, plain, wide, strict=True):
+                bad = edges.wrong(got, (theirs, want), self.inaccuracy)
+                given = ((at, _at(case.values, at)) for at in bad)
+                self.elements(
+                    case,
+                    [
+                        f"got {got[at].item()}, torch has {theirs[at].item()}, at {v}"
+                        for at, v in given
+                    ],
+                )
+
+    def elements(self, case: Case, wrong: list[str]) -> None:
+        """One failure for elements that are wrong, but for those that are excepted."""
+        left: list[str] = []
+        for message in wrong:
+            reason = exceptions.reason(self.report.name, "edges", case.text, message)
+            if reason is None:
+                left.append(message)
+            else:
+                self.excepted(reason)
+        if left:
+            self.fail("edges", case, f"{left[0]}; {len(left)} such elements")
+        else:
+            self.report.passed += 1
+
+    def gradchecks(self) -> None:
+        """torch's own checks of derivatives, on few elements."""
+        small = samples.Arrangement("small", ((2, 3),))
+        for case in self.cases.of(DOUBLE, small):
+            try:
+                self.theirs(case.values)
+            except REFUSALS:  # such as complex numbers
+                continue
+            for part, message in batched(self.ours, case.values, case.leaves):
+                measure = Measure(exact=False)
+                if message is not None:
+                    theirs = dict(batched(self.theirs, case.values, case.leaves))
+                    if theirs.get(part, "torch has none") is not None:
+                        why = f"{part}: torch's own fails so too: {theirs.get(part)}"
+                        self.skip("gradcheck", why)
+                        self.excepted("gradcheck fails for torch's operator as well")
+                        continue
+                    self.fail("gradcheck", case, f"{part}: {message}")
+                else:
+                    self.report.passed += 1
+                self.report.measures.setdefault("gradcheck", measure).cases += 1
+
     def differences(self) -> None:
         """Derivatives against differences, where there is no operator of torch's."""
         self.report.note = "not in torch: derivatives against finite differences"
@@ -212,7 +269,9 @@ class _Check:
             for kind, message in mistakes(self.ours, values, case.leaves):
                 measure = Measure(exact=False)
                 self.report.measures.setdefault(kind, measure).cases += 1
-                if message is not None:
+                if message is None:
+                    self.report.passed += 1
+                else:
                     self.fail(kind, case, message)
 
     def vmap(self, case: Case) -> None:
@@ -276,6 +335,9 @@ class _Check:
         """Compare what is computed with torch's results, plain and wide ones."""
         try:
             found = compute()
+        except NotPointwise as error:  # such as the mean of a loss
+            self.excepted(f"not made of kernels: {error.diagnostic.message}")
+            return
         except Exception as error:
             self.fail(kind, case, f"{type(error).__name__}: {error}")
             return
@@ -298,6 +360,8 @@ class _Check:
             allowed = max(allowed, self.inaccuracy)
             if not error.relative <= allowed:
                 self.fail(kind, case, error.describe(case.values, allowed))
+                return
+        self.report.passed += 1
 
     def refused(self, kind: Kind, case: Case, error: Exception) -> None:
         """Where torch has no derivative, ours may: only a crash is a failure."""
@@ -314,4 +378,22 @@ class _Check:
             self.report.skipped[kind] = reason
 
     def fail(self, kind: Kind, case: Case, message: str) -> None:
-        self.report.failures.append(Failure(kind, case.text, message))
+        reason = exceptions.reason(self.report.name, kind, case.text, message)
+        if reason is None:
+            self.report.failures.append(Failure(kind, case.text, message))
+        else:
+            self.excepted(reason)
+
+    def excepted(self, reason: str) -> None:
+        counts = self.report.excepted
+        counts[reason] = counts.get(reason, 0) + 1
+
+
+def _at(values: Sequence[Any], at: int) -> list[Any]:
+    """The arguments of one element of a result."""
+    long = (isinstance(v, Tensor) and v.dim() == 1 and v.numel() > 1 for v in values)
+    return [v[at].item() if w else v for v, w in zip(values, long, strict=True)]
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -15,6 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# The largest error allowed, in units of eps times the size of what is compared: the
+# rounding of some dozens of operations, more of them with each derivative.
+ALLOWED: dict[str, float] = {
+    "value": 32,
+    "first": 64,
+    "second": 256,
+    "jvp": 64,
+    "vmap": 32,
+    "layouts": 64,
+}
+
+# The least size that an error of a derivative is relative to: weights are of the order
+# of 1, and where their contributions cancel the rounding of each is left.
+LEAST = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:

@@ -40,6 +40,54 @@ def mistakes(
     yield "jvp", _message(lambda: gradcheck(called, inputs, **forward))
 
 
+def batched(
+    function: Function, values: Sequence[Any], leaves: Sequence[int]
+) -> Iterator[tuple[str, str | None]]:
+    """gradcheck and gradgradcheck in fast mode, forward mode and batches included.
+
+    What each is called, and what is wrong, None where nothing is.
+    """
+    chosen = list(leaves)
+
+    def all_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        again = list(values)
+        for i, tensor in zip(chosen, tensors, strict=True):
+            again[i] = tensor
+        return function(again)
+
+    def inputs() -> tuple[Tensor, ...]:
+        return tuple(values[i].detach().clone().requires_grad_() for i in chosen)
+
+    if not leaves:
+        return
+    try:
+        results = all_of(inputs())
+    except Exception as error:
+        yield "backward", f"{type(error).__name__}: {error}"
+        return
+    # Where there is no recording nothing requires a gradient: the places are noted.
+    places = [i for i, r in enumerate(results) if differentiable(r) and r.requires_grad]
+    if not places:
+        return
+
+    def called(*tensors: Tensor) -> tuple[Tensor, ...]:
+        found = all_of(tensors)
+        return tuple(found[i] for i in places)
+
+    fast: dict[str, Any] = {"fast_mode": True, "nondet_tol": 1e-9}
+    backward = {"check_batched_grad": True} | fast
+    yield "backward", _message(lambda: gradcheck(called, inputs(), **backward))
+    forward = {
+        "check_backward_ad": False,
+        "check_forward_ad": True,
+        "check_batched_grad": False,
+        "check_batched_forward_grad": True,
+        "check_undefined_grad": False,
+    } | fast
+    yield "forward", _message(lambda: gradcheck(called, inputs(), **forward))
+    yield "second", _message(lambda: gradgradcheck(called, inputs(), **backward))
+
+
 def _message(check: Callable[[], object]) -> str | None:
     try:
         check()

@@ -6,14 +6,16 @@ Comes in: differences, failures, reasons. Goes out: a `Report`, to be shown or a
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
 from atentriton.comparing import Difference
 
-Kind = Literal["value", "first", "second", "jvp", "vmap", "layouts"]
-KINDS: tuple[Kind, ...] = ("value", "first", "second", "jvp", "vmap", "layouts")
+Kind = Literal[
+    "value", "first", "second", "jvp", "vmap", "layouts", "edges", "gradcheck"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(slots=True)
@@ -55,7 +57,9 @@ class Report:
     `runs` says what `atentriton.ops` runs: "kernels" of ours, "formulas" (of the
     derivatives of torch's operator), "torch" (its own in all), or "nothing". `skipped`
     has the reason for each kind that was not checked, `note` what has to be said of
-    the errors.
+    the errors. `passed` counts comparisons that held, `opinfo` the calls that were
+    PyTorch's own samples, and `excepted` has, by reason, the differences that are no
+    failures.
     """
 
     name: str
@@ -63,6 +67,9 @@ class Report:
     reason: str = ""
     measures: dict[Kind, Measure] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    passed: int = 0
+    opinfo: int = 0
+    excepted: dict[str, int] = field(default_factory=dict)
     skipped: dict[Kind, str] = field(default_factory=dict)
     note: str = ""
 
@@ -81,8 +88,12 @@ class Report:
             "runs": self.runs,
             "reason": self.reason,
             "ok": self.ok,
+            "passed": self.passed,
+            "failed": len(self.failures),
             "measures": {kind: asdict(m) for kind, m in self.measures.items()},
             "failures": [asdict(f) for f in self.failures],
             "skipped": dict(self.skipped),
+            "opinfo": self.opinfo,
+            "excepted": dict(self.excepted),
             "note": self.note,
         }

@@ -11,7 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from atentriton import catalogue, checking, operators, samples, trials
+from atentriton import (
+    catalogue,
+    checking,
+    exceptions,
+    operators,
+    samples,
+    trials,
+    workers,
+)
 from atentriton.comparing import compare, mismatch
 from atentriton.programs import compiler
 from atentriton.reports import Measure
@@ -196,6 +204,8 @@ def test_a_full_check_covers_dtypes_maps_and_memory() -> None:
     report = checking.check("sub.Tensor")
     assert report.ok, report.failures
     assert set(report.measures) == set(checking.KINDS)
+    assert report.opinfo > 11
+    assert report.passed > 150 and not report.excepted
     assert report.measures["value"].cases > 2 * 11
     assert report.measures["layouts"].cases >= len(ARRANGEMENTS)
 
@@ -271,6 +281,46 @@ def test_mistakes_are_found(
     assert kinds <= {f.kind for f in report.failures}
     assert any(message in f.message for f in report.failures), report.failures
     assert all("float64" in f.case or "complex128" in f.case for f in report.failures)
+
+
+@pytest.mark.parametrize(
+    ("where", "function"),
+    [
+        ("edges", lambda x: torch.where(x == -torch.inf, torch.nan, x.exp())),
+        ("edges", lambda x: torch.where(x.abs() < 1e-38, 1.0 + 1e-3, x.exp())),
+        ("gradcheck", WrongGradient.apply),
+        ("OpInfo", lambda x: torch.where(x.abs() > 3, x, x.exp())),
+    ],
+)
+def test_full_checks_find_what_samples_do_not(
+    monkeypatch: pytest.MonkeyPatch, where: str, function: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(checking.operators, "make", lambda name: Wrong("exp", function))
+    report = checking.check("exp")
+    assert any(where in f"{f.kind} {f.case}" for f in report.failures)
+    assert report.as_json()["failed"] == len(report.failures) > 0
+
+
+# -- exceptions, processes -------------------------------------------------------------
+
+
+def test_an_exception_is_counted_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = exceptions.Allowance("exp", "value", "dtype", "only a test")
+    monkeypatch.setattr(exceptions, "EXCEPTIONS", (row,))
+    wrong = Wrong("exp", lambda x: x.exp().to(torch.complex128))
+    monkeypatch.setattr(checking.operators, "make", lambda name: wrong)
+    report = checking.check("exp", quick=True)
+    assert report.excepted["only a test"] > 0
+    assert all(f.kind != "value" for f in report.failures)
+
+
+def test_processes_report_in_order() -> None:
+    finished: list[str] = []
+    names = ["neg", "alias"]
+    found = list(workers.checked(names, True, 2, finished.append))
+    assert [report.name for report in found] == names
+    assert sorted(finished) == sorted(names)
+    assert all(report.ok for report in found)
 
 
 def test_a_failure_shows_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:

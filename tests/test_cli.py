@@ -100,7 +100,7 @@ def test_version(run: Any) -> None:
     [
         (["covrage"], 'there is no command "covrage"; did you mean "coverage"?'),
         (["cov"], 'did you mean "coverage"?'),
-        (["xyzzy"], "there are demo, coverage, list, show, check, doctor"),
+        (["xyzzy"], f"there are {', '.join(commands.NAMES)}"),
         (["list", "--class", "fusd"], 'did you mean "fused"?'),
         (["list", "--grep", "("], "is not a pattern"),
         (["coverage", "--file", "nowhere.yaml"], 'no file "nowhere.yaml"'),
@@ -296,7 +296,8 @@ def test_helpers_are_shown_with_the_formulas(run: Any) -> None:
 def test_check(run: Any) -> None:
     result = run("check", "neg", "alias", "--quick", "--json")
     assert result.status == 0
-    neg, alias = result.json
+    neg, alias = result.json["ops"]
+    assert neg["passed"] > 0 and neg["failed"] == 0 and neg["failures"] == []
     assert neg["name"] == "neg" and neg["ok"] and neg["runs"] == "kernels"
     assert set(neg["measures"]) == {"value", "first", "second", "jvp"}
     assert alias["runs"] == "torch"
@@ -307,7 +308,14 @@ def test_check(run: Any) -> None:
 
 def test_a_base_name_means_all_overloads(run: Any) -> None:
     found = run("check", "lt_", "--quick", "--json").json
-    assert [report["name"] for report in found] == ["lt_.Scalar", "lt_.Tensor"]
+    names = [report["name"] for report in found["ops"]]
+    assert names == ["lt_.Scalar", "lt_.Tensor"]
+
+
+def test_all_takes_no_names(run: Any) -> None:
+    result = run("check", "neg", "--all")
+    assert result.status == 2
+    assert "--all takes no names" in result.err
 
 
 def test_a_failed_check_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -78,16 +79,22 @@ def escape(text: str) -> str:
     return text.replace("[", r"\[")
 
 
-def progress(out: Console, names: Sequence[str]) -> Iterator[str]:
-    """The names, with a bar that says which one is being worked on, in a terminal."""
+@contextmanager
+def counting(out: Console, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar in a terminal; what it gives is called with the name of what is done."""
     shown = out.is_terminal and not out.quiet
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=out, transient=True, disable=not shown) as bar:
-        task = bar.add_task("", total=len(names))
+        task = bar.add_task("", total=total)
+        yield lambda name: bar.update(task, description=name, advance=1)
+
+
+def progress(out: Console, names: Sequence[str]) -> Iterator[str]:
+    """The names, with a bar that counts those that are done, in a terminal."""
+    with counting(out, len(names)) as finished:
         for name in names:
-            bar.update(task, description=name)
             yield name
-            bar.advance(task)
+            finished(name)
 
 
 def one_of(what: str, names: Iterable[str]) -> Callable[[str], str]:
