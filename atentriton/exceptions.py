@@ -65,8 +65,74 @@ EXCEPTIONS: tuple[Allowance, ...] = (
     Allowance(
         "polygamma*",
         "edges",
-        "got *0.0, torch has nan, at [[]*inf[]]",
+        "got *0.0, torch has nan, at [[]*inf*",
         "the function vanishes at infinity",
+    ),
+    Allowance(
+        "special_zeta*",
+        "edges",
+        "got *0.0, torch has nan, at",
+        "the sum vanishes where its terms do",
+    ),
+    Allowance(
+        "special_zeta*",
+        "edges",
+        "got *e-*, torch has 0.0, at",
+        "what is left of the sum, q^(1-s) / (s-1), is not 0 yet",
+    ),
+    Allowance(
+        "special_zeta",
+        "edges",
+        "at [[]3.0, -1.5[]]",
+        "terms of both signs cancel: the error is one of the argument's rounding",
+    ),
+    Allowance(
+        "igamma igamma_",
+        "edges",
+        "got 1.0, torch has 0.0, at [[]*e-*, *[]]",
+        "for a tiny first argument P is 1 - a E1(x)",
+    ),
+    Allowance(
+        "igamma* special_zeta*",
+        "edges",
+        "got nan, torch has *, at [[]*nan*",
+        "a NaN stays one (deviations.md)",
+    ),
+    Allowance(
+        "*fake_quantize_*",
+        "edges",
+        "got nan, torch has -1.0, at [[]nan*",
+        "a NaN stays one; torch makes the lowest integer of it",
+    ),
+    Allowance(
+        "*fake_quantize_*",
+        "layouts",
+        "without dimensions*shape [[]1[]], torch has [[][]]",
+        "torch gives the result the shape of self, whatever that of the scale",
+    ),
+    Allowance(
+        "fmod* remainder*",
+        "edges",
+        "torch has nan, at",
+        "the quotient is infinite, the remainder is not",
+    ),
+    Allowance(
+        "logaddexp2*",
+        "edges",
+        "got 0.0, torch has -*e-*, at [[]-1.0, -1.0[]]",
+        "log2(1/2 + 1/2) is 0",
+    ),
+    Allowance(
+        "lerp*",
+        "edges",
+        "at [[]*2.0, *0.5, 0.8[]]",
+        "rounding and contraction leave something of 2 - 2.5 * 0.8",
+    ),
+    Allowance(
+        "rsub.Tensor threshold_backward",
+        "layouts",
+        "first transposed*strides",
+        "torch has the second tensor first, whose layout is taken",
     ),
     Allowance(
         "polygamma*",
@@ -77,7 +143,7 @@ EXCEPTIONS: tuple[Allowance, ...] = (
     Allowance(
         "polygamma*",
         "edges",
-        "at [[]2, -1.5[]]",
+        "at [[]*-1.5*[]]",
         "near a zero of the function: the error is one of the argument's rounding",
     ),
     Allowance(
@@ -89,8 +155,8 @@ EXCEPTIONS: tuple[Allowance, ...] = (
     Allowance(
         "igammac igammac_",
         "edges",
-        "float32*at [[]*e-*, *[]]",
-        "1 - P cancels for a tiny first argument: Q is its product with E1",
+        "at [[]*e-*, *[]]",
+        "for a tiny first argument Q is its product with E1(x)",
     ),
     Allowance(
         "silu silu_ mish mish_ hardswish hardswish_ gelu gelu_",
