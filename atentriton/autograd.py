@@ -20,6 +20,7 @@ from atentriton.layouts import broadcast
 from atentriton.levels import at_one_level, forward_mode, refuse, untraced
 from atentriton.programs import Routine
 from atentriton.sites import MISS, RoutineSites
+from atentriton.summing import summing
 
 Compute = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
@@ -180,8 +181,11 @@ class Record:
         """The backward pass where all cotangents are there, from them and the saved."""
         if self._whole is None:
             recipe = self.saving.recipe((True,) * len(self.routine.dtypes))
-            self._whole = _quick(recipe, self.shapes) or partial(
-                gradients, recipe, self.shapes
+            general = partial(gradients, recipe, self.shapes)
+            self._whole = (
+                _quick(recipe, self.shapes)
+                or summing(recipe, self.shapes, general)
+                or general
             )
         return self._whole(pool, numbers)
 

@@ -25,6 +25,7 @@ from atentriton.layouts import (
     Strides,
     broadcast,
     check_one_device,
+    contiguous_strides,
     expanded_strides,
     output_strides,
     walk,
@@ -223,6 +224,70 @@ def make_plan(
         tuple(launches),
         sum(t.numel() * t.element_size() for t in tensors),
     )
+
+
+def summing(
+    routine: Routine, tensors: Sequence[Tensor], shapes: Sequence[Shape]
+) -> Run | None:
+    """What runs the routine and sums its outputs to `shapes` as it goes, in float64.
+
+    Each thread has sums of its own, which are added in the end: the result depends on
+    the number of threads, and on nothing else. None where only full results can be had:
+    where that is not one kernel in C, or the outputs are complex.
+    """
+    space = broadcast([t.shape for t in tensors])
+    device = check_one_device(tensors)
+    if 0 in space or device.type != "cpu" or any(d.is_complex for d in routine.dtypes):
+        return None
+    if targets.of_device(device) is not targets.NativeLaunch:
+        return None
+    pieces = pieces_of(routine)
+    if len(pieces.items) != 1:
+        return None
+    (piece,) = pieces.items
+    summed = tuple(tuple(s) != space for s in shapes)
+    strides = output_strides(space, tensors)
+    steps = [expanded_strides(space, t.shape, t.stride()) for t in tensors]
+    steps = [steps[i] for i in piece.reads]
+    for shape, sum_ in zip(shapes, summed, strict=True):
+        whole = contiguous_strides(shape) if sum_ else strides
+        steps.append(expanded_strides(space, shape, whole))
+    launch = targets.SummingLaunch(piece.summing(summed), walk(space, steps, summed))
+    if watch.on:
+        happened(
+            Launched(
+                routine.lineage,
+                1,
+                launch.target,
+                math.prod(space),
+                sum(t.numel() * t.element_size() for t in tensors),
+                sum(
+                    math.prod(s) * d.itemsize
+                    for s, d in zip(shapes, routine.dtypes, strict=True)
+                ),
+                routine.program.formulas,
+            )
+        )
+    make = [
+        None if sum_ else partial(torch.empty_strided, space, strides, dtype=dtype)
+        for sum_, dtype in zip(summed, routine.dtypes, strict=True)
+    ]
+    single = routine.single
+
+    def run(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Any:
+        threads = launch.threads()
+        outs = [
+            torch.zeros((threads, *shape), dtype=torch.float64) if m is None else m()
+            for m, shape in zip(make, shapes, strict=True)
+        ]
+        launch((*tensors, *outs), numbers)
+        found = [
+            out.sum(0).to(dtype) if m is None else out
+            for out, m, dtype in zip(outs, make, routine.dtypes, strict=True)
+        ]
+        return found[0] if single else tuple(found)
+
+    return run
 
 
 def _check_dtypes(routine: Routine, tensors: Sequence[Tensor]) -> None:

@@ -92,13 +92,18 @@ class Walk:
     strides: tuple[Strides, ...]
 
 
-def walk(shape: Shape, strides: Sequence[Strides]) -> Walk:
+def walk(shape: Shape, strides: Sequence[Strides], summed: Sequence[bool] = ()) -> Walk:
     """The collapsed index space of operands that have all been expanded to `shape`.
 
     `strides` has one entry an operand, the results last; the order of the dimensions is
-    that of the last result, which is written once and in order.
+    that of the last result, which is written once and in order. `summed` marks results
+    that are sums; where all are, the order is that of the operand with most dimensions.
     """
     lead = strides[-1]
+    if any(summed):
+        results = zip(strides[-len(summed) :], summed, strict=True)
+        whole = [steps for steps, sum_ in results if not sum_]
+        lead = whole[-1] if whole else max(strides, key=lambda s: len(s) - s.count(0))
     dims = [d for d in range(len(shape)) if shape[d] != 1]
     dims.sort(key=lambda d: (-lead[d], d))
     sizes: list[int] = []
@@ -118,7 +123,8 @@ def walk(shape: Shape, strides: Sequence[Strides]) -> Walk:
     if not sizes:  # one element: any stride will do, and 1 is what the flat loop has
         sizes, steps = [1], [[1] for _ in strides]
     access = tuple(_access(s[-1]) for s in steps)
-    layout = Layout(len(sizes), access, int64 if _is_far(sizes, steps) else int32)
+    index = int64 if _is_far(sizes, steps) else int32
+    layout = Layout(len(sizes), access, index, tuple(summed))
     return Walk(layout, tuple(sizes), tuple(map(tuple, steps)))
 
 

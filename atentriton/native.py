@@ -123,7 +123,7 @@ def of_piece(piece: Piece, layout: Layout) -> NativeKernel:
         return load(_scheduled(piece, layout))
     tools = toolchain()
     access = " ".join(a.value for a in layout.access)
-    space = f"{layout.rank} {access} {layout.index}"
+    space = f"{layout.rank} {access} {layout.index} {layout.summed}"
     key = f"kernel {piece.name}\n{space}\n{contract}\n{tools.key}"
     found = records.recall(key, _opened)
     if found is None:

@@ -6,8 +6,8 @@ is there. Then the programs of the pieces are made only if a kernel of theirs ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,9 @@ from atentriton.outlines import Outline, outline_of
 from atentriton.programs import Routine
 from atentriton.records import remembered
 from atentriton.specs import TO_TORCH
-from fuser.dtypes import DType, dtype
-from fuser.program import Program
+from fuser import ir
+from fuser.dtypes import DType, dtype, float64
+from fuser.program import Output, Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,27 @@ class Piece:
     @property
     def operands(self) -> tuple[int, ...]:
         return (*self.reads, *self.writes)
+
+    def summing(self, summed: Sequence[bool]) -> Piece:
+        """The same with the marked outputs in float64, to be added up."""
+        names = [name for name, _ in self.outline.outputs]
+        kinds = [kind for _, kind in self.outline.outputs]
+        kinds = [float64 if s else k for s, k in zip(summed, kinds, strict=True)]
+        outputs = tuple(zip(names, kinds, strict=True))
+
+        def make() -> Program:
+            program = self.make()
+            widened = [
+                Output(o.name, ir.cast(o.node, float64), float64) if s else o
+                for o, s in zip(program.outputs, summed, strict=True)
+            ]
+            return replace(program, outputs=tuple(widened))
+
+        mark = "".join("+" if s else "=" for s in summed)
+        name = None if self.name is None else f"{self.name} {mark}"
+        return replace(
+            self, outline=replace(self.outline, outputs=outputs), name=name, make=make
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,29 @@ class NativeLaunch:
         return several
 
 
+class SummingLaunch(NativeLaunch):
+    """One whose marked outputs are sums: those of each thread, one after the other."""
+
+    def __init__(self, piece: Piece, walk: Walk) -> None:
+        super().__init__(piece, walk)
+        outputs = walk.strides[len(piece.reads) :]
+        sums = zip(outputs, walk.layout.summed, strict=True)
+        spans = [_span(walk.sizes, strides) for strides, sum_ in sums if sum_]
+        numbers = [*self.table, *spans]
+        self.table = (ctypes.c_int64 * len(numbers))(*numbers)
+        at = ctypes.addressof(self.table)
+        self.shape = (at, at + 8 * len(walk.sizes))
+
+    def threads(self) -> int:
+        """How many sums there have to be, at most."""
+        return 1 if self.single_threaded else torch.get_num_threads()
+
+
+def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """The elements of a contiguous tensor that has been expanded."""
+    return math.prod(n for n, s in zip(sizes, strides, strict=True) if s)
+
+
 class TritonLaunch:
     """A Triton kernel, for a GPU or in the interpreter."""
 

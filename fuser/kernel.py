@@ -25,13 +25,14 @@ class Operand:
     """A tensor argument; a complex one is an array of interleaved pairs.
 
     `name` is an identifier; so are, and are given to nothing else, `name` with any of
-    `fuser.names.SUFFIXES`.
+    `fuser.names.SUFFIXES`. To the elements of a sum is added what is stored there.
     """
 
     name: str
     dtype: DType
     access: Access
     is_output: bool
+    is_sum: bool = False
 
     @property
     def pointer(self) -> str:

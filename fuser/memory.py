@@ -25,12 +25,20 @@ class Layout:
 
     `access` has one item for each operand, inputs before outputs. Rank 1 without a
     STRIDED operand is the flat loop. `index` is int32 or int64: the type of offsets.
+    `summed` marks the outputs to whose elements everything is added that falls on them,
+    one for each output, or is empty.
     """
 
     rank: int
     access: tuple[Access, ...]
     index: DType
+    summed: tuple[bool, ...] = ()
+
+    @property
+    def sums(self) -> bool:
+        """Whether some output is a sum."""
+        return any(self.summed)
 
     @property
     def flat(self) -> bool:
-        return self.rank == 1 and Access.STRIDED not in self.access
+        return self.rank == 1 and Access.STRIDED not in self.access and not self.sums

@@ -31,15 +31,16 @@ _PYTHON = """
 _TEMPLATES = """
     n i j k lane program pid block BLOCK block_size index indices offset offsets mask
     row rows inner begin end first last size sizes stride strides step status error
-    threads thread chunk grain rest go round_ kernel launch task range_
+    start threads thread chunk grain rest go round_ kernel launch task range_
     compute useful share count left length rest_of_row top bottom whole tile tile_end
-    bits_of float_of float16 bfloat16
+    bits_of float_of float16 bfloat16 blocks value noinline noclone
 """
 
 # A target's own: `dim0`, `at_1`, `size_0`, `round_1`, `state_1_next`.
 _NUMBERED = re.compile(
     r"(dim|at|size|stride|round|alive|offset|tile)_?\d+|.*_(next|lanes)"
     r"|b?float16_to_float|float_to_b?float16|(quotient|remainder)_u?int\d+_t"
+    r"|single_\w+"
 )
 
 RESERVED: frozenset[str] = frozenset(
@@ -49,7 +50,7 @@ RESERVED: frozenset[str] = frozenset(
 )
 
 # The names that a target makes out of an operand's: its address, how it moves.
-SUFFIXES = ("_ptr", "_base", "_stride", "_step", "_re", "_im")
+SUFFIXES = ("_ptr", "_base", "_stride", "_step", "_pad", "_total", "_re", "_im")
 
 
 def identifier(text: str) -> str:

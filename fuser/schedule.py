@@ -124,9 +124,11 @@ class _Builder:
         for node in self.program.inputs:
             name = self.names.exactly(str(node.attrs), suffixes=SUFFIXES)
             self.inputs[node] = Operand(name, node.dtype, next(access), False)
-        for output in self.program.outputs:
+        summed = self.layout.summed or (False,) * len(self.program.outputs)
+        for output, sum_ in zip(self.program.outputs, summed, strict=True):
             name = self.names.exactly(output.name, suffixes=SUFFIXES)
-            self.outputs.append(Operand(name, output.dtype, next(access), True))
+            operand = Operand(name, output.dtype, next(access), True, sum_)
+            self.outputs.append(operand)
         for node in self.program.scalars:
             name = self.names.exactly(str(node.attrs), suffixes=("_re", "_im"))
             if not node.dtype.is_complex:

@@ -159,7 +159,7 @@ def test_vector_functions_are_those_that_exist() -> None:
     assert header.count("#pragma omp declare simd") == len(names)
     for name in names:
         kind = "float" if name.endswith("f") and name != "erf" else "double"
-        assert f"{kind} {name}({kind}" in header
+        assert f"{kind} {name}({kind}" in header.replace("apart_", "")
 
 
 def test_where_there_is_no_vector_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,7 @@ Comes in: the statements of an element, with loops among them, each element with
 number of rounds. Goes out: lines of C for a block of LANES elements. C compilers do not
 vectorise a loop over elements with such a loop inside, so the two change places: values
 that outlive a step are kept in arrays, one item an element, each step is a loop over
-the lanes that does vectorise, and a loop goes on until the last lane is done. The lanes
-of an incomplete block that have no element compute what the first one does.
+the lanes that does vectorise, and a loop goes on until the last lane is done.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def lanes(
     stores: Sequence[Store],
     checks: tuple[str, ...],
 ) -> list[str]:
-    """The lines that compute elements `block` to `block + count` of a row."""
+    """The lines that compute LANES elements of a row, from `block` on."""
     return _Lanes(printer, statements, stores, checks).lines()
 
 
@@ -94,18 +93,14 @@ class _Lanes:
         names = [name for s in step for name in writes(s)]
         inside = ["const int64_t i = block + lane;"]
         inside += self.printer.level(step, ()) + self.keep(names)
-        rest = [f"{_array(n)}[lane] = {_array(n)}[0];" for n in names]
-        return [
-            *self.over("lane = 0; lane < count", inside),
-            *self.over(f"lane = count; lane < {LANES}", rest, simd=False),
-        ]
+        return over_lanes(inside)
 
     def compute(self, step: Sequence[Statement]) -> list[str]:
         made = [name for s in step for name in writes(s)]
         read = {name for s in step for name in reads(s)} - set(made)
         inside = self.fetch(read) + self.printer.level(step, self.checks)
         inside += self.keep(made)
-        return self.over(_ALL, inside, "status" if self.checks else "")
+        return over_lanes(inside, reduce="status" if self.checks else "")
 
     def repeat(self, loop: Repeat) -> list[str]:
         number = loop.state[0].rpartition("_")[2]
@@ -118,20 +113,20 @@ class _Lanes:
         k = f"round_{number}"
         head = f"for (int32_t {k} = 0; {k} < {loop.limit}; {k}++) {{"
         if loop.proceed is None:
-            rounds = self.over(_ALL, inside)
+            rounds = over_lanes(inside)
         else:
             alive = f"alive_{number}"
             inside.append(f"{alive} |= {self.printer.value(loop.proceed)};")
-            rounds = [f"int32_t {alive} = 0;", *self.over(_ALL, inside, alive)]
+            rounds = [f"int32_t {alive} = 0;", *over_lanes(inside, reduce=alive)]
             rounds.append(f"if (!{alive}) break;")
-        return [*self.over(_ALL, first), head, *self.printer.indented(rounds), "}"]
+        return [*over_lanes(first), head, *self.printer.indented(rounds), "}"]
 
     def write(self) -> list[str]:
         inside = ["const int64_t i = block + lane;"]
         inside += self.fetch(_stored(self.stores))
         for store in self.stores:
             inside += self.printer.store(store)
-        return self.over("lane = 0; lane < count", inside)
+        return over_lanes(inside)
 
     def fetch(self, names: set[str], mutable: Iterable[str] = ()) -> list[str]:
         """The lines that read those of the names which are kept in arrays."""
@@ -146,17 +141,15 @@ class _Lanes:
     def keep(self, names: Iterable[str]) -> list[str]:
         return [f"{_array(n)}[lane] = {n};" for n in names if n in self.kept]
 
-    def over(
-        self, bounds: str, inside: list[str], reduce: str = "", simd: bool = True
-    ) -> list[str]:
-        """A loop over lanes."""
-        clause = f" reduction(|: {reduce})" if reduce else ""
-        pragma = [f"#pragma omp simd{clause}"] if simd else []
-        head = f"for (int32_t {bounds}; lane++) {{"
-        return [*pragma, head, *self.printer.indented(inside), "}"]
 
-
-_ALL = f"lane = 0; lane < {LANES}"
+def over_lanes(
+    inside: Iterable[str], count: int = LANES, reduce: str = ""
+) -> list[str]:
+    """A loop over the lanes, whose number the compiler knows."""
+    clause = f" reduction(|: {reduce})" if reduce else ""
+    head = f"for (int32_t lane = 0; lane < {count}; lane++) {{"
+    body = ("    " + line for line in inside)
+    return [f"#pragma omp simd{clause}", head, *body, "}"]
 
 
 def _item(name: str, dtype: DType) -> str:

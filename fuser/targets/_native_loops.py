@@ -119,6 +119,18 @@ def walk(
     )
 
 
+def element(operand: Operand, part: int | None) -> str:
+    """Element `i` of a row of the operand, or a component of it."""
+    index = "i"
+    if operand.access is Access.STRIDED:
+        index = f"i * {operand.name}_step"
+    if operand.access is Access.UNIFORM:
+        index = str(part or 0)
+    elif part is not None:
+        index = f"2 * {index}" + (f" + {part}" if part else "")
+    return f"{operand.pointer}[{index}]"
+
+
 def _digits(names: Sequence[str]) -> Iterator[str]:
     """Take `begin` apart, into the index in the row and those of the row."""
     inner = len(names)

@@ -33,8 +33,25 @@ from fuser.kernel import (
     writes,
 )
 from fuser.targets._c_literals import float_literal, half_bits, integer_literal
-from fuser.targets._native_lanes import LANES, is_short, lanes
-from fuser.targets._native_loops import Walk, cost, every, fit, levels, walk
+from fuser.targets._native_blocks import (
+    Blocks,
+    blocks,
+    calls,
+    is_call,
+    lane_count,
+    singles,
+)
+from fuser.targets._native_lanes import LANES, is_short, lanes, over_lanes
+from fuser.targets._native_loops import (
+    Levels,
+    Walk,
+    cost,
+    element,
+    every,
+    fit,
+    levels,
+    walk,
+)
 from fuser.targets.base import Target, bare, operand_dtype
 
 _TYPES = {
@@ -126,6 +143,10 @@ class Native(Target):
     def store(self, store: Store) -> list[str]:
         operand = store.operand
         parts = (0, 1) if operand.dtype.is_complex else (None,)
+        if operand.is_sum:
+            (value,) = store.values
+            place = total(operand) if is_total(operand) else element(operand, None)
+            return [f"{place} += {self.value(value)};"]
         return [
             f"{element(operand, part)} = "
             f"{self.converted(self.value(value), store.dtype, operand.dtype.real)};"
@@ -169,11 +190,13 @@ class Native(Target):
         pointers = map(self.pointer, kernel.operands, bases)
         passed = [*(() if flat else SHAPE), *bases, *(a.name for a in kernel.arguments)]
         level = levels(kernel)
-        looping = any(isinstance(s, Repeat) and not is_short(s) for s in level.body)
-        if looping:
-            body = lanes(self, level.body, kernel.stores, kernel.checks)
-        else:
-            body = self.element_lines(kernel, level.body)
+        # What is added up is no result by itself: where it was computed cannot be seen.
+        framed = None if kernel.layout.sums else self.blocks(kernel, level)
+        totals = [o for o in kernel.operands if is_total(o)]
+        body = () if framed else fit(self.element_lines(kernel, level.body), 20)
+        # What is called once a row has the bits it would have in every element of it.
+        alone = singles(self, level.row) if framed else []
+        row = (ALONE if alone else self).level(level.row, kernel.checks)
         return {
             "name": f"{kernel.name}_kernel",
             "comment": fit(map(self.comment, kernel.comment), 3),
@@ -183,18 +206,47 @@ class Native(Target):
             "shape": ["int64_t n"] if flat else [f"const int64_t *{s}" for s in SHAPE],
             "parameters": [*pointers, *map(self.number, kernel.arguments)],
             "passed": fit([", ".join(passed)], 12),
+            "shared": fit([", ".join(self.shared(kernel, passed))], 12),
+            "totals": [f"double {total(o)} = 0;" for o in totals],
+            "add_totals": [f"{element(o, None)} += {total(o)};" for o in totals],
+            "reductions": reductions(kernel, totals),
             "prologue": fit(self.level(level.prologue, kernel.checks), 4),
-            "row": fit(self.level(level.row, kernel.checks), 16),
-            "lanes": LANES if looping else None,
-            "body": fit(body, 20),
-            "checked": bool(kernel.checks),
+            "row": fit(row, 16),
+            "blocks": framed,
+            "singles": alone,
+            "body": body,
             "grain": max(1024, _GRAIN // cost(kernel)),
         }
+
+    def shared(self, kernel: Kernel, passed: list[str]) -> list[str]:
+        """The same arguments for thread `k`, which has sums of its own."""
+        sums = [o for o in kernel.operands if o.is_sum]
+        # The spans of the sums follow the strides.
+        first = len(kernel.operands) * kernel.layout.rank
+        own = {
+            f"{o.name}_base": f"{o.name}_base + k * strides[{first + i}]"
+            for i, o in enumerate(sums)
+        }
+        return [own.get(text, text) for text in passed]
 
     def element_lines(self, kernel: Kernel, body: Iterable[Statement]) -> list[str]:
         """The lines that compute and store one element."""
         stores = (line for s in kernel.stores for line in self.store(s))
         return [*self.level(body, kernel.checks), *stores]
+
+    def blocks(self, kernel: Kernel, level: Levels) -> Blocks | None:
+        """The blocks of elements, where a loop over single ones would not do."""
+        looping = any(isinstance(s, Repeat) and not is_short(s) for s in level.body)
+        if not looping and not calls((*level.row, *level.body)):
+            return None
+        if looping:
+            body = lanes(self, level.body, kernel.stores, kernel.checks)
+            return blocks(self, kernel, level, LANES, body)
+        count = lane_count(kernel)
+        inside = ["const int64_t i = block + lane;"]
+        inside += self.element_lines(kernel, level.body)
+        body = over_lanes(inside, count, "status" if kernel.checks else "")
+        return blocks(self, kernel, level, count, body)
 
     def walk(self, kernel: Kernel, bases: list[str]) -> Walk:
         pointers = [self.pointer(o, o.pointer) for o in kernel.operands]
@@ -220,20 +272,34 @@ class Native(Target):
         return f"{self.type_name(argument.dtype)} {argument.name}"
 
 
+class Alone(Native):
+    """The same language for what is computed once a row."""
+
+    def expression(self, node: Node, args: tuple[str, ...]) -> str:
+        text = super().expression(node, args)
+        return f"single_{text}" if is_call(node.op) else text
+
+
+def is_total(operand: Operand) -> bool:
+    """Whether all of a row is added to one element: then that is done in a variable."""
+    return operand.is_sum and operand.access is Access.UNIFORM
+
+
+def total(operand: Operand) -> str:
+    """The variable for that."""
+    return f"{operand.name}_total"
+
+
+def reductions(kernel: Kernel, totals: Iterable[Operand]) -> str:
+    """What the lanes of a loop over elements bring together at its end."""
+    found = [" reduction(|: status)"] if kernel.checks else []
+    found += [f" reduction(+: {total(o)})" for o in totals]
+    return "".join(found)
+
+
 SHAPE = ("sizes", "strides")
 TARGET = Native()
-
-
-def element(operand: Operand, part: int | None) -> str:
-    """Element `i` of a row of the operand, or a component of it."""
-    index = "i"
-    if operand.access is Access.STRIDED:
-        index = f"i * {operand.name}_step"
-    if operand.access is Access.UNIFORM:
-        index = str(part or 0)
-    elif part is not None:
-        index = f"2 * {index}" + (f" + {part}" if part else "")
-    return f"{operand.pointer}[{index}]"
+ALONE = Alone()
 
 
 def halves(kernel: Kernel) -> set[str]:

@@ -88,7 +88,8 @@ def test_names_that_are_no_identifiers_are_made_so() -> None:
 
 
 def test_names_of_a_template_are_given_to_nothing_else() -> None:
-    text = (resource("templates") / "native.c.jinja").read_text()
+    files = ("native.c.jinja", "native_elements.c.jinja")
+    text = "".join((resource("templates") / name).read_text() for name in files)
     code = re.sub(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|//.*|#.*", " ", text)
     words = set(re.findall(r"[A-Za-z_]\w*", code))
     assert {"compute", "status", "tile_end"} <= words

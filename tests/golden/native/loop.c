@@ -4,8 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Elements from `begin` up to, not with, `end`; 1 if an integer was divided by zero.
-static int32_t compute(
+// Elements from `begin` up to, not with, `end`, in whole blocks, so that none depends on
+// its place. Called twice, and inlined in neither, which would only be more code.
+static __attribute__((noinline, noclone)) int32_t blocks(
     int64_t begin,
     int64_t end,
     const double *x_ptr,
@@ -14,19 +15,14 @@ static int32_t compute(
 {
     int32_t status = 0;
     for (int64_t block = begin; block < end; block += 16) {
-        const int64_t rest = end - block;
-        const int32_t count = rest < 16 ? (int32_t)rest : 16;
         double x_lanes[16];
         double state_1_lanes[16];
         double state_2_lanes[16];
         #pragma omp simd
-        for (int32_t lane = 0; lane < count; lane++) {
+        for (int32_t lane = 0; lane < 16; lane++) {
             const int64_t i = block + lane;
             const double x = x_ptr[i];
             x_lanes[lane] = x;
-        }
-        for (int32_t lane = count; lane < 16; lane++) {
-            x_lanes[lane] = x_lanes[0];
         }
         #pragma omp simd
         for (int32_t lane = 0; lane < 16; lane++) {
@@ -65,10 +61,47 @@ static int32_t compute(
             state_2_lanes[lane] = state_2;
         }
         #pragma omp simd
-        for (int32_t lane = 0; lane < count; lane++) {
+        for (int32_t lane = 0; lane < 16; lane++) {
             const int64_t i = block + lane;
             const double state_2 = state_2_lanes[lane];
             result_ptr[i] = state_2;
+        }
+    }
+    return status;
+}
+
+// Elements from `begin` up to, not with, `end`; 1 if an integer was divided by zero.
+static int32_t compute(
+    int64_t begin,
+    int64_t end,
+    const double *x_ptr,
+    double *result_ptr
+)
+{
+    int32_t status = 0;
+    const int64_t start = end - (end - begin) % 16;
+    if (start > begin) {
+        status |= blocks(
+            begin, start,
+            x_ptr, result_ptr
+        );
+    }
+    if (start < end) {
+        const int32_t count = (int32_t)(end - start);
+        double x_pad[16];
+        double result_pad[16];
+        #pragma omp simd
+        for (int32_t lane = 0; lane < 16; lane++) {
+            const int64_t i = start + (lane < count ? lane : count - 1);
+            x_pad[lane] = x_ptr[i];
+        }
+        status |= blocks(
+            0, 16,
+            x_pad, result_pad
+        );
+        for (int32_t lane = 0; lane < count; lane++) {
+            const int64_t i = start + lane;
+            result_ptr[i] = result_pad[lane];
         }
     }
     return status;
