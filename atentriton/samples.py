@@ -148,8 +148,14 @@ SETTINGS: dict[str, tuple[Setting, ...]] = {
 
 # Tensors that are not like the others: their dtype (None: as the others) and values.
 TENSORS: dict[str, tuple[torch.dtype | None, tuple[float, ...]]] = {
-    "_fake_quantize_learnable_per_channel_affine:scale": (None, (0.1, 0.2, 0.3) * 2),
-    "_fake_quantize_learnable_per_channel_affine:zero_point": (None, (9.0, 2.0) * 3),
+    "_fake_quantize_learnable_per_channel_affine:scale": (
+        torch.float32,
+        (0.1, 0.2, 0.3) * 2,
+    ),
+    "_fake_quantize_learnable_per_channel_affine:zero_point": (
+        torch.float32,
+        (9.0, 2.0) * 3,
+    ),
     "_fake_quantize_learnable_per_tensor_affine:scale": (None, (0.1,)),
     "_fake_quantize_learnable_per_tensor_affine:zero_point": (None, (10.0,)),
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams:fake_quant_enabled": (
@@ -164,7 +170,10 @@ TENSORS: dict[str, tuple[torch.dtype | None, tuple[float, ...]]] = {
 }
 
 TENSORS |= {
-    "fake_quantize_per_channel_affine_cachemask:scale": (None, (0.1, 0.2, 0.3) * 2),
+    "fake_quantize_per_channel_affine_cachemask:scale": (
+        torch.float32,
+        (0.1, 0.2, 0.3) * 2,
+    ),
     "fake_quantize_per_channel_affine_cachemask:zero_point": (torch.int32, (9, 2) * 3),
 }
 
