@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from atentriton import ops as ops
     from atentriton.decisions import FellBack as FellBack
     from atentriton.explaining import explain as explain
+    from atentriton.fusing import fuse as fuse
     from atentriton.override import disable as disable
     from atentriton.override import enable as enable
     from atentriton.override import use as use
@@ -30,6 +31,7 @@ _PLACES = {
     "disable": "override",
     "enable": "override",
     "explain": "explaining",
+    "fuse": "fusing",
     "strict": "settings",
     "use": "override",
 }

@@ -1,14 +1,19 @@
 """`atentriton.fuse`: a function of tensors as fused kernels, derivatives included.
 
-Comes in: a function and the arguments of a call. Goes out: what the function gives, from
-one kernel for its elementwise operators. A function is traced once for arguments that
-look alike, whatever their sizes; kernels are compiled when they are first needed.
+Comes in: a function and the arguments of a call. Goes out: what the function gives,
+from one kernel for its elementwise operators. A function is traced once for arguments
+that look alike, whatever their sizes; kernels are compiled when they are first needed.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from math import isfinite
 from typing import Any, TypeVar, overload
 
 import torch
@@ -18,16 +23,24 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.compiler import is_compiling
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn import Module
 from torch.utils import _pytree as pytree
 
 from atentriton import autograd, gate
 from atentriton.decisions import Decision, happened
 from atentriton.graphs.lines import innermost, line_of
-from atentriton.graphs.regions import is_symbolic, operator_of
-from atentriton.graphs.replacing import Call, Rewritten, Single, evaluate, rewrite
+from atentriton.graphs.regions import operator_of
+from atentriton.graphs.replacing import (
+    Call,
+    Rewritten,
+    Single,
+    computes_nothing,
+    evaluate,
+    rewrite,
+)
 from atentriton.graphs.trace import Traced, trace
 from atentriton.settings import chosen
-from atentriton.sites import MISS, Attempt, Sites, guards
+from atentriton.sites import MISS, PLAIN, Attempt, Sites, guards
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,8 +62,13 @@ def fuse(function: Any = None, *, partial: bool = False) -> Any:
     The result is differentiable to any order, in reverse and forward mode, also under
     vmap and the other transforms. All of the function must be elementwise, with
     broadcasting; views and casts may be between. FusionError names the line that is
-    not, unless `partial` is true: then what is elementwise is fused, in regions, and the
-    rest is PyTorch's.
+    not, unless `partial` is true: then what is elementwise is fused, in regions, and
+    the rest is PyTorch's.
+
+    A function is traced: Python's own control flow, other arguments than tensors and
+    floats, and what else the function reads are settled when a call first looks like
+    that one. Tensors have to be arguments. The parameters and buffers of a module that
+    is one, as `self` of a fused method, count as such.
     """
     if function is None:
         return functools.partial(fuse, partial=partial)
@@ -64,7 +82,7 @@ class FusedFunction:
         functools.update_wrapper(self, function)
         self.function = function
         self.partial = partial
-        self.traces: dict[Any, list[tuple[Traced, Rewritten, Any]]] = {}
+        self.traces: dict[Any, list[_Made]] = {}
         self._sites = Sites()
 
     def __repr__(self) -> str:
@@ -74,8 +92,10 @@ class FusedFunction:
         return self if instance is None else functools.partial(self, instance)
 
     def __reduce__(self) -> Any:
-        """By reference to the function, where its name leads to what was fused."""
-        return _find, (self.__module__, self.__qualname__, self.function, self.partial)
+        """By reference, where the function's name leads here, as a decorator's does."""
+        if _named(self.__module__, self.__qualname__) is self:
+            return _named, (self.__module__, self.__qualname__)
+        return FusedFunction, (self.function, self.partial)
 
     def __deepcopy__(self, memo: Any) -> FusedFunction:
         return self
@@ -88,60 +108,77 @@ class FusedFunction:
         if is_compiling() or chosen.disabled:
             return self.function(*args, **kwargs)
         leaves, tree = pytree.tree_flatten((args, kwargs))
-        if any(isinstance(v, Tensor) and type(v) not in gate.PLAIN for v in leaves):
+        opened = _Opened(leaves)
+        if any(type(v) not in gate.PLAIN for v in opened.tensors):
             return self.function(*args, **kwargs)  # a subclass sees the operators
-        rewritten, result_tree = self.graph(leaves, tree)
-        given = [v for v in leaves if isinstance(v, (Tensor, float)) and v is not None]
+        made = self.graph(opened, tree)
         happened(Decision(self.__qualname__, "fused"))
-        attempt = _attempt(rewritten, result_tree, args, kwargs, leaves)
-        if attempt is not None and self._sites.has_room(args, kwargs):
-            self._sites.add(args, kwargs, attempt)
-        return pytree.tree_unflatten(rewritten.module(*given), result_tree)
+        if self._sites.has_room(args, kwargs):
+            attempt = _attempt(made, args, kwargs, leaves)
+            if attempt is not None:
+                self._sites.add(args, kwargs, attempt)
+        found = made.rewritten.module(*opened.values)
+        return pytree.tree_unflatten(found, made.tree)
 
-    def graph(self, leaves: Sequence[Any], tree: Any) -> tuple[Rewritten, Any]:
-        """The graph for such arguments, and the structure of its results."""
-        key = (tree, torch.is_grad_enabled(), _autocast(), *map(_look, leaves))
+    def rewritten(self, *args: Any, **kwargs: Any) -> Rewritten:
+        """The graph that such a call runs, with its regions as kernels."""
+        leaves, tree = pytree.tree_flatten((args, kwargs))
+        return self.graph(_Opened(leaves), tree).rewritten
+
+    def graph(self, opened: _Opened, tree: Any) -> _Made:
+        """The graph for such arguments; `tree` is their structure."""
+        dtype = torch.get_default_dtype()
+        key = (tree, torch.is_grad_enabled(), dtype, _autocast(), *opened.look)
         known = self.traces.setdefault(key, [])
-        open_ = [v for v in leaves if isinstance(v, (Tensor, float))]
-        for traced, rewritten, result_tree in known:
-            if traced.holds(open_):
-                return rewritten, result_tree
-        made = self._traced(leaves, tree)
+        for made in known:
+            if made.traced.holds(opened.values):
+                return made
+        made = self._traced(opened, tree)
         known.append(made)
-        return made[1:]
+        return made
 
-    def _traced(self, leaves: Sequence[Any], tree: Any) -> Any:
-        places = [i for i, v in enumerate(leaves) if isinstance(v, (Tensor, float))]
+    def _traced(self, opened: _Opened, tree: Any) -> _Made:
         trees: list[Any] = []
 
         def flat(*given: Any) -> Any:
-            items = list(leaves)
-            for i, value in zip(places, given, strict=True):
-                items[i] = value
-            args, kwargs = pytree.tree_unflatten(items, tree)
-            results, found = pytree.tree_flatten(self.function(*args, **kwargs))
+            with opened.holding(given) as leaves:
+                args, kwargs = pytree.tree_unflatten(leaves, tree)
+                results, found = pytree.tree_flatten(self.function(*args, **kwargs))
             trees.append(found)
             return results
 
-        given = [leaves[i] for i in places]
         try:
-            traced = trace(flat, given)
+            traced = trace(flat, opened.values)
         except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
             raise FusionError(
                 f"{self.__qualname__} looks at the elements of a tensor, which decide "
                 f"what it computes; a kernel cannot{innermost(error)}"
             ) from error
+        self._check_captured(traced)
         rewritten = rewrite(traced.module)
         if not self.partial:
-            self._refuse(rewritten, flat, given)
-        return traced, rewritten, trees[-1]
+            self._refuse(rewritten, flat, opened.values)
+        return _Made(traced, rewritten, trees[-1])
+
+    def _check_captured(self, traced: Traced) -> None:
+        """FusionError for tensors that the function has from elsewhere."""
+        for node in traced.module.graph.nodes:
+            if node.op == "get_attr" and not all(map(_is_lift, node.users)):
+                shape = tuple(getattr(traced.module, node.target).shape)
+                raise FusionError(
+                    f"{self.__qualname__} uses a tensor of shape {shape} that is not "
+                    "among its arguments: another call would not see another one in "
+                    "its place; pass it as an argument"
+                )
 
     def _refuse(
         self, rewritten: Rewritten, flat: Callable[..., Any], given: Sequence[Any]
     ) -> None:
         """FusionError for the first operator that is in no kernel."""
         for node in rewritten.module.graph.nodes:
-            if _is_free(node):
+            if isinstance(node.target, Call) or computes_nothing(node):
+                continue
+            if not isinstance(node.target, OpOverload):
                 continue
             name = operator_of(node) or str(node.target)
             reason = rewritten.reasons.get(node.name, f"{name} is not elementwise")
@@ -152,42 +189,95 @@ class FusedFunction:
             )
 
 
-def _find(module: str, name: str, function: Any, partial: bool) -> FusedFunction:
-    import importlib
+@dataclass(frozen=True)
+class _Made:
+    """A trace, what became of it, and the structure of the function's results."""
 
-    found: Any = importlib.import_module(module)
+    traced: Traced
+    rewritten: Rewritten
+    tree: Any
+
+
+class _Opened:
+    """The arguments of a call as values that stay open in a graph, and all others.
+
+    Open are tensors, floats, and the parameters and buffers of modules.
+    """
+
+    def __init__(self, leaves: Sequence[Any]) -> None:
+        self.leaves = leaves
+        self.places = [i for i, v in enumerate(leaves) if _is_open(v)]
+        self.modules = [v for v in leaves if isinstance(v, Module)]
+        self.owned = [
+            (owner, name)
+            for module in self.modules
+            for part in module.modules()
+            for owner in (part._parameters, part._buffers)
+            for name, tensor in owner.items()
+            if tensor is not None
+        ]
+        self.values = [leaves[i] for i in self.places]
+        self.values += [owner[name] for owner, name in self.owned]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [v for v in self.values if isinstance(v, Tensor)]
+
+    @property
+    def look(self) -> Iterator[Any]:
+        """What of the arguments decides the graph, besides sizes and strides."""
+        yield from map(_look, self.leaves)
+        for module in self.modules:
+            yield tuple(part.training for part in module.modules())
+        for owner, name in self.owned:
+            yield _look(owner[name])
+
+    @contextmanager
+    def holding(self, given: Sequence[Any]) -> Iterator[list[Any]]:
+        """All arguments with `given` in place of what is open."""
+        leaves = list(self.leaves)
+        for i, value in zip(self.places, given, strict=False):
+            leaves[i] = value
+        old = self.values[len(self.places) :]
+        new = given[len(self.places) :]
+        try:
+            for (owner, name), value in zip(self.owned, new, strict=True):
+                owner[name] = value
+            yield leaves
+            for (owner, name), value in zip(self.owned, new, strict=True):
+                if owner.get(name) is not value:
+                    raise FusionError(f"a module is given a new {name}; write to it")
+        finally:
+            for (owner, name), value in zip(self.owned, old, strict=True):
+                owner[name] = value
+
+
+def _is_open(value: Any) -> bool:
+    return isinstance(value, Tensor) or (type(value) is float and isfinite(value))
+
+
+def _is_lift(node: Node) -> bool:
+    return operator_of(node) in ("lift_fresh", "lift_fresh_copy")
+
+
+def _named(module: str, name: str) -> Any:
+    """What a dotted name in a module leads to; None where there is nothing."""
+    found: Any = sys.modules.get(module)
+    if found is None:
+        with suppress(ImportError):
+            found = import_module(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    return (
-        found if isinstance(found, FusedFunction) else FusedFunction(function, partial)
-    )
-
-
-def _is_free(node: Node) -> bool:
-    """Whether the node computes no elements."""
-    if node.op != "call_function" or isinstance(node.target, Call):
-        return True
-    if is_symbolic(node) or not isinstance(node.target, OpOverload):
-        return True
-    schema = node.target._schema
-    return not schema.is_mutable and any(r.alias_info for r in schema.returns)
+    return found
 
 
 def _look(leaf: Any) -> Any:
-    """What of an argument decides the graph."""
+    """What of an argument decides the graph, besides sizes and strides."""
     if isinstance(leaf, Tensor):
-        strides = leaf.stride()
-        order = tuple(sorted(range(len(strides)), key=lambda i: -strides[i]))
         ones = tuple(s < 2 for s in leaf.shape)
-        return (
-            leaf.dtype,
-            leaf.device.type,
-            leaf.requires_grad,
-            ones,
-            order,
-            leaf.is_contiguous(),
-        )
-    return float if isinstance(leaf, float) else (type(leaf), leaf)
+        requires = leaf.requires_grad
+        return leaf.dtype, leaf.device.type, requires, ones, leaf.is_contiguous()
+    return float if _is_open(leaf) else (type(leaf), leaf)
 
 
 def _autocast() -> Any:
@@ -199,30 +289,27 @@ def _autocast() -> Any:
 
 
 def _attempt(
-    rewritten: Rewritten,
-    tree: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    leaves: Sequence[Any],
+    made: _Made, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
 ) -> Attempt | None:
     """What repeats a call that looks like this one, where it is one kernel's."""
     given = (*args, *kwargs.values())
-    single = rewritten.single
-    if single is None or len(given) != len(leaves):
+    single = made.rewritten.single
+    if single is None or made.traced.asks_numbers or len(given) != len(leaves):
         return None
     if any(a is not b for a, b in zip(given, leaves, strict=True)):
+        return None
+    if not all(_is_open(v) or type(v) in PLAIN for v in given):
         return None
     tensors = [v for v in given if isinstance(v, Tensor)]
     if not gate.direct(tensors) or any(t.is_conj() or t.is_neg() for t in tensors):
         return None
-    return _quick(rewritten, single, tree, given)
+    return _quick(made, single, given)
 
 
-def _quick(
-    rewritten: Rewritten, single: Single, tree: Any, given: Sequence[Any]
-) -> Attempt | None:
-    holders = [n for n in rewritten.module.graph.nodes if n.op == "placeholder"]
-    opened = [i for i, v in enumerate(given) if isinstance(v, (Tensor, float))]
+def _quick(made: _Made, single: Single, given: Sequence[Any]) -> Attempt | None:
+    graph = made.rewritten.module.graph
+    holders = [n for n in graph.nodes if n.op == "placeholder"]
+    opened = [i for i, v in enumerate(given) if _is_open(v)]
     places = dict(zip(holders, opened, strict=True))
     values = {n: given[i] for n, i in places.items()}
     taken = [evaluate(n, values) for n in single.tensors]
@@ -237,14 +324,19 @@ def _quick(
     at = [i for i, v in enumerate(given) if isinstance(v, Tensor)]
     check = guards([given[i] for i in at])
     fixed = [(i, v, type(v)) for i, v in enumerate(given) if not isinstance(v, Tensor)]
+    cast, default = _autocast(), torch.get_default_dtype()
     direct = all(n in places for n in single.tensors)
     picks = [places.get(n) for n in single.tensors]
-    shape = _shaper(single, tree)
+    shape = _shaper(single, made.tree)
 
     def attempt(args: Sequence[Any]) -> Any:
         for i, value, kind in fixed:
             if type(args[i]) is not kind or (kind is not float and args[i] != value):
                 return MISS
+            if kind is float and isfinite(args[i]) is not isfinite(value):
+                return MISS
+        if torch.get_default_dtype() is not default or _autocast() != cast:
+            return MISS
         if not check(*[args[i] for i in at]):
             return MISS
         if direct:
@@ -270,7 +362,7 @@ def _needs_float(node: Node, places: dict[Node, int], given: Sequence[Any]) -> b
 
 
 def _shaper(single: Single, tree: Any) -> Callable[[Any], Any] | None:
-    """How the results of the routine become those of the function; None: as they are."""
+    """How the routine's results become those of the function; None: as they are."""
     if single.routine.single:
         if tree == pytree.tree_structure(0):
             return None

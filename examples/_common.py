@@ -26,7 +26,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from atentriton.dynamo import atentriton as backend
-from atentriton.fusing import fuse
+from atentriton import fuse
 
 Wrapper = Callable[[Any], Any]
 WARM_UP = 3  # steps that may still compile

@@ -48,9 +48,11 @@ class Composition:
         self.scalars.append(node)
         return Number(node)
 
-    def constant(self, value: ir.Number, dtype: DType) -> Tensor:
+    def constant(
+        self, value: ir.Number, dtype: DType, zero_dim: bool = False
+    ) -> Tensor:
         """A tensor that has the value everywhere."""
-        return Tensor(ir.const(value, dtype.opmath), dtype)
+        return Tensor(ir.const(value, dtype.opmath), dtype, zero_dim)
 
     def converted(self, value: Value, dtype: DType) -> Value:
         """The value in another dtype, as `Tensor.to` gives it."""

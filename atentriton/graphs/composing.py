@@ -6,22 +6,34 @@ Comes in: a region of a graph, and which of its nodes are needed outside. Goes o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import sympy
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor
 from torch.fx import Node
+from torch.utils._python_dispatch import _disable_current_modes
 
 from atentriton import programs
-from atentriton.graphs.regions import CONSTANT, SAME, Region, operator_of, value_of
+from atentriton.graphs.regions import (
+    CONSTANT,
+    FILLED,
+    FILLED_WITH,
+    SAME,
+    Region,
+    operator_of,
+    value_of,
+)
+from atentriton.layouts import output_strides
 from atentriton.programs import Routine, compiler
 from atentriton.specs import FROM_TORCH
 from fuser.compose import Composition
 from fuser.dtypes import Kind
 from fuser.errors import FormulaError
 from fuser.ir import Static
+from fuser.program import Program
 from fuser.specs import TensorSpec
 from fuser.values import Tuple, Value, number
 
@@ -30,7 +42,7 @@ Shape = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """`routine` on the tensors and numbers of `tensors` and `numbers` gives `results`."""
+    """`routine`, on what `tensors` and `numbers` are at run time, gives `results`."""
 
     routine: Routine
     tensors: tuple[Node, ...]
@@ -38,21 +50,70 @@ class Kernel:
     results: tuple[Node, ...]
 
 
+class Unfit(Exception):
+    """A node cannot be part of a kernel after all."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(f"{operator_of(node)}: {reason}")
+        self.node = node
+
+
 def shape_of(node: Node) -> Shape:
     """The shape of the node's value, sizes as text: equal if they are always equal."""
-    return tuple(str(size) for size in value_of(node).shape)
+    return tuple(map(_size, value_of(node).shape))
+
+
+def _size(size: Any) -> str:
+    text = str(size)
+    if not isinstance(size, SymInt):
+        return text
+    for guard in size.node.shape_env.guards:
+        if isinstance(guard.expr, sympy.Eq) and text == str(guard.expr.lhs):
+            text = str(guard.expr.rhs)
+    return text
 
 
 def kernels(region: Region, results: Sequence[Node]) -> list[Kernel]:
-    """What computes `results` of the region, grouped by shape."""
-    shapes: dict[Shape, list[Node]] = {}
+    """What computes `results` of the region, grouped by shape and order in memory.
+
+    Unfit, with the node, where one of the region does what no kernel can.
+    """
+    alike: dict[Any, list[Node]] = {}
     for node in results:
-        shapes.setdefault(shape_of(node), []).append(node)
-    return [_Composer(region).kernel(nodes) for nodes in shapes.values()]
+        alike.setdefault((shape_of(node), _order(node)), []).append(node)
+    made: list[Kernel] = []
+    for nodes in alike.values():
+        composer = _Composer(region)
+        if not all(computable(n, region) for n in nodes):
+            composer.given = {n for n in region.nodes if n.target in SAME}
+        made.append(composer.kernel(nodes))
+    return made
 
 
-def computable(node: Node, region: Region) -> bool:
-    """Whether the node's shape is that to which what it is computed from broadcasts."""
+def _hints(sizes: Iterable[Any]) -> tuple[int, ...]:
+    """Sizes or strides as they were when the graph was made, -1 where unknown."""
+    return tuple(
+        int(s)
+        if not isinstance(s, SymInt)
+        else -1
+        if s.node.hint is None
+        else s.node.hint
+        for s in sizes
+    )
+
+
+def _order(node: Node) -> tuple[int, ...]:
+    """The strides of the node's value, but for dimensions without a length."""
+    value = value_of(node)
+    sizes, strides = _hints(value.shape), _hints(value.stride())
+    return tuple(0 if n == 1 else s for n, s in zip(sizes, strides, strict=True))
+
+
+def computable(node: Node, region: Region, expanded: bool = False) -> bool:
+    """Whether the node's shape is that to which what it is computed from broadcasts.
+
+    With `expanded`, tensors that PyTorch has expanded count among these.
+    """
     inside = set(region.nodes)
     leaves: list[Node] = []
     seen = {node}
@@ -62,9 +123,13 @@ def computable(node: Node, region: Region) -> bool:
             if source in seen or not isinstance(value_of(source), Tensor):
                 continue
             seen.add(source)
-            if source in inside and source.target not in CONSTANT:
+            if "constant" in source.meta:
+                continue
+            if source in inside and source.target in CONSTANT:
+                continue
+            if source in inside and not (expanded and source.target in SAME):
                 stack.append(source)
-            elif source not in inside:
+            else:
                 leaves.append(source)
     return bool(leaves) and _broadcast(map(shape_of, leaves)) == shape_of(node)
 
@@ -86,21 +151,47 @@ class _Composer:
     def __init__(self, region: Region) -> None:
         self.region = region
         self.composition = Composition(compiler(), programs.default_dtype())
+        self.given: set[Node] = set()  # nodes that are computed elsewhere
         self.values: dict[Node, Value] = {}
         self.named: dict[str, Node] = {}
 
     def kernel(self, results: Sequence[Node]) -> Kernel:
         needed = self._needed(results)
         for node in self.region.nodes:
-            if node in needed:
-                self.values[node] = self._computed(node)
+            if node in needed and node not in self.given:
+                try:
+                    self.values[node] = self._computed(node)
+                except (FormulaError, NotImplementedError) as error:
+                    raise Unfit(node, str(error)) from error
         name = "_".join(dict.fromkeys(self.composition.calls)) or "region"
         program = self.composition.program(
             _shortened(name), [self.values[n] for n in results]
         )
+        program = self._laid_out(program, results[0])
         tensors = tuple(self.named[str(n.attrs)] for n in program.inputs)
         numbers = tuple(self.named[str(n.attrs)] for n in program.scalars)
         return Kernel(programs.adopt(program), tensors, numbers, tuple(results))
+
+    def _laid_out(self, program: Program, result: Node) -> Program:
+        """The program with its inputs in such an order that results get the strides
+        that the graph counts on: where inputs differ, the first ones decide."""
+        given = [shape_of(self.named[str(n.attrs)]) for n in program.inputs]
+        if not given or _broadcast(given) != shape_of(result):
+            raise Unfit(result, "its elements depend on no tensor of its shape")
+        wanted = _order(result)
+        shape = _hints(value_of(result).shape)
+        if 0 in shape or -1 in shape:
+            return program
+        for first in (None, *program.inputs):
+            inputs = program.inputs
+            if first is not None:
+                inputs = (first, *(n for n in inputs if n is not first))
+            tensors = [_like(self.named[str(n.attrs)]) for n in inputs]
+            strides = output_strides(shape, tensors)
+            found = (0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+            if tuple(found) == wanted:
+                return replace(program, inputs=inputs)
+        raise Unfit(result, "its result is laid out in memory like no argument")
 
     def _needed(self, results: Sequence[Node]) -> set[Node]:
         inside = set(self.region.nodes)
@@ -110,6 +201,8 @@ class _Composer:
             node = stack.pop()
             if node in inside and node not in found:
                 found.add(node)
+                if node in self.given:
+                    continue
                 stack += node.all_input_nodes
         return found
 
@@ -128,13 +221,15 @@ class _Composer:
         return self.composition.apply(name, bound)[0]
 
     def _constant(self, node: Node) -> Value:
-        fill: Any = {"ones_like": 1, "zeros_like": 0}.get(operator_of(node))
+        value = value_of(node)
+        fill: Any = FILLED.get(node.target)
         if fill is None:
-            fill = node.args[1] if len(node.args) > 1 else node.kwargs["fill_value"]
-        dtype = FROM_TORCH[value_of(node).dtype]
-        if isinstance(fill, Node):
-            return self.composition.converted(self._value(fill), dtype)
-        return self.composition.constant(fill, dtype)
+            place = FILLED_WITH[node.target]
+            known = len(node.args) > place
+            fill = node.args[place] if known else node.kwargs["fill_value"]
+        given = self._value(fill)
+        made = self.composition.converted(given, FROM_TORCH[value.dtype])
+        return replace(made, zero_dim=value.dim() == 0)
 
     def _value(self, given: Any) -> Value:
         """What a node's argument stands for."""
@@ -154,13 +249,27 @@ class _Composer:
 
     def _outer(self, node: Node) -> Value:
         """Something that the region is given."""
+        value = value_of(node)
+        if "constant" in node.meta:
+            kept: Tensor = node.meta["constant"]
+            given = number(kept.item())
+            made = self.composition.converted(given, FROM_TORCH[kept.dtype])
+            return replace(made, zero_dim=True)
         name = node.name if node.name.isidentifier() else f"n{len(self.named)}"
         self.named[name] = node
-        value = value_of(node)
         if isinstance(value, Tensor):
             spec = TensorSpec(FROM_TORCH[value.dtype], value.dim() == 0)
             return self.composition.tensor(name, spec)
         return self.composition.number(name, _kind(value))
+
+
+def _like(node: Node) -> Tensor:
+    """A tensor without memory, with the sizes and strides of the node's value."""
+    value = value_of(node)
+    with _disable_current_modes():
+        return torch.empty_strided(
+            _hints(value.shape), _hints(value.stride()), device="meta"
+        )
 
 
 def _kind(value: Any) -> Kind:

@@ -14,7 +14,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -3,18 +3,18 @@
 Comes in: a graph, its nodes with fake values. Goes out: `Region`s: sets of elementwise
 nodes that are connected and convex (no path leaves a region and comes back), and for
 every other node the reason why it is in none. Nodes that write to memory are barriers:
-no region reaches across one.
+no region reaches across one. Random operators keep their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 
 from atentriton.programs import compiler
@@ -23,9 +23,20 @@ from atentriton.specs import FROM_TORCH
 ATEN = torch.ops.aten
 # The value of another tensor, in another shape: nothing is computed.
 SAME = frozenset((ATEN.expand.default, ATEN.expand_as.default))
-CONSTANT = frozenset(
-    (ATEN.ones_like.default, ATEN.zeros_like.default, ATEN.full_like.default)
-)
+# The same number everywhere: the number, or where in the arguments it stands.
+FILLED = {
+    **dict.fromkeys((ATEN.ones_like.default, ATEN.ones.default), 1),
+    **dict.fromkeys((ATEN.zeros_like.default, ATEN.zeros.default), 0),
+    ATEN.new_ones.default: 1,
+    ATEN.new_zeros.default: 0,
+}
+FILLED_WITH = {
+    ATEN.scalar_tensor.default: 0,
+    ATEN.full.default: 1,
+    ATEN.full_like.default: 1,
+    ATEN.new_full.default: 2,
+}
+CONSTANT = FILLED.keys() | FILLED_WITH.keys()
 SYMBOLIC = (SymInt, SymFloat, SymBool)
 
 
@@ -60,8 +71,14 @@ def value_of(node: Node) -> Any:
 
 def is_symbolic(node: Node) -> bool:
     """Whether the node is a number that sizes or arguments decide."""
-    return isinstance(value_of(node), SYMBOLIC) or (
-        isinstance(value_of(node), (int, float, bool))
+    return isinstance(value_of(node), (*SYMBOLIC, int, float, bool))
+
+
+def is_view(node: Node) -> bool:
+    """Whether what the node gives is, or may be, memory of its arguments."""
+    target = node.target
+    return isinstance(target, OpOverload) and any(
+        r.alias_info for r in target._schema.returns
     )
 
 
@@ -76,9 +93,10 @@ def why_not(node: Node) -> str:
     values = value if isinstance(value, (tuple, list)) else (value,)
     if not all(isinstance(v, Tensor) for v in values):
         return f"{name} gives no tensor"
+    device = values[0].device
     for tensor in (*values, *(value_of(n) for n in node.all_input_nodes)):
-        if isinstance(tensor, Tensor) and (reason := _unfit(tensor)):
-            return reason
+        if isinstance(tensor, Tensor) and (reason := _unfit(tensor, device)):
+            return f"{name}: {reason}"
     if node.target in CONSTANT or node.target in SAME:
         return ""
     if mutates(node):
@@ -90,21 +108,26 @@ def why_not(node: Node) -> str:
         return f"{name} is not elementwise"
     if function is None or function.promotes is None:
         return f"{name} is not elementwise"
-    if known.operator(name).signature.view and name != "detach":
-        return f"{name} is a view"
     if len(values) > 1:
         return f"{name} has several results"
     if node.kwargs.get("memory_format") not in (None, torch.preserve_format):
         return f"{name} lays memory out anew"
-    device = node.kwargs.get("device")
-    if device is not None and device != values[0].device:
-        return f"{name} moves to another device"
-    if "reduction" in [a.name for a in known.operator(name).signature.arguments]:
+    if _reduces(node, [a.name for a in function.signature.arguments]):
         return f"{name} reduces"
     return ""
 
 
-def _unfit(tensor: Tensor) -> str:
+def _reduces(node: Node, names: Sequence[str]) -> bool:
+    """Whether a loss is asked for a mean, its default, or a sum."""
+    if "reduction" not in names:
+        return False
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return given.get("reduction", 1) != 0
+
+
+def _unfit(tensor: Tensor, device: torch.device) -> str:
+    if tensor.device != device:
+        return f"a tensor on {tensor.device} meets one on {device}"
     if tensor.layout is not torch.strided:
         return f"a tensor has the layout {tensor.layout}"
     if tensor.dtype not in FROM_TORCH:
@@ -113,15 +136,34 @@ def _unfit(tensor: Tensor) -> str:
 
 
 def mutates(node: Node) -> bool:
-    """Whether the operator writes to one of its arguments, or does more than compute."""
+    """Whether the operator writes to an argument, or does more than compute."""
     target = node.target
     if isinstance(target, OpOverload):
         return target._schema.is_mutable
+    if isinstance(target, HigherOrderOperator):
+        return True
     return node.op == "call_function" and node.is_impure()
 
 
-def find(graph: Graph) -> Regions:
-    """The maximal regions of the graph."""
+def drawn_before(graph: Graph) -> dict[Node, Node]:
+    """Of each node that draws random numbers, the one that draws before it."""
+    found: dict[Node, Node] = {}
+    last: Node | None = None
+    for node in graph.nodes:
+        target = node.target
+        if (
+            isinstance(target, OpOverload)
+            and torch.Tag.nondeterministic_seeded in target.tags
+        ):
+            if last is not None:
+                found[node] = last
+            last = node
+    return found
+
+
+def find(graph: Graph, refused: Mapping[Node, str] | None = None) -> Regions:
+    """The maximal regions of the graph; `refused` are known to be fit for none, and
+    why."""
     reasons: dict[Node, str] = {}
     segment: dict[Node, int] = {}
     barriers = 0
@@ -131,17 +173,17 @@ def find(graph: Graph) -> Regions:
         if mutates(node):
             barriers += 1
         segment[node] = barriers
-        reason = why_not(node)
+        reason = (refused or {}).get(node) or why_not(node)
         if reason:
             reasons[node] = reason
     merged = _merge([n for n in segment if n not in reasons], graph, segment)
-    regions = [Region(nodes) for nodes in merged if _worth_it(nodes)]
+    regions = [Region(nodes) for nodes in merged]
     return Regions(tuple(regions), reasons)
 
 
 def _worth_it(nodes: Sequence[Node]) -> bool:
     """Constants and views by themselves are better left to PyTorch."""
-    return any(n.target not in CONSTANT and n.target not in SAME for n in nodes)
+    return any(n.target not in CONSTANT and not is_view(n) for n in nodes)
 
 
 class _Groups:
@@ -208,8 +250,11 @@ def _merge(
     groups = _Groups(graph)
     group: dict[Node, int] = {}
     beyond: dict[Node, set[int]] = {}  # of a node in no group: those it comes after
+    drawn = drawn_before(graph)
     for node in graph.nodes:
-        sources = node.all_input_nodes
+        sources = list(node.all_input_nodes)
+        if node in drawn:
+            sources.append(drawn[node])
         direct = list(
             dict.fromkeys(groups.find(group[s]) for s in sources if s in group)
         )
@@ -234,4 +279,32 @@ def _merge(
             joined = groups.new()
         group[node] = joined
         groups.add(joined, node, (*passed, *(groups.find(g) for g in direct)))
+    for g, nodes in list(groups.members.items()):
+        if not _worth_it(nodes):
+            del groups.members[g]
+    _merge_siblings(groups, segment)
     return [groups.members[g] for g in sorted(groups.members)]
+
+
+def _merge_siblings(groups: _Groups, segment: dict[Node, int]) -> None:
+    """Merge groups that read the same tensor, neither of which needs the other.
+
+    Only those of one shape: others would be two kernels all the same.
+    """
+    readers: dict[tuple[Node, str], list[int]] = {}
+    for g, nodes in groups.members.items():
+        shape = str(value_of(nodes[-1]).shape)
+        for source in {s for n in nodes for s in n.all_input_nodes}:
+            if source not in nodes and isinstance(value_of(source), Tensor):
+                readers.setdefault((source, shape), []).append(g)
+    for alike in readers.values():
+        for other in alike[1:]:
+            into, other = groups.find(alike[0]), groups.find(other)
+            if into == other:
+                continue
+            one, two = (groups.members[g][0] for g in (into, other))
+            if segment[one] != segment[two]:
+                continue
+            if other in groups.all_before(into) or into in groups.all_before(other):
+                continue
+            groups.merge(into, other)

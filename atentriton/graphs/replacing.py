@@ -8,7 +8,7 @@ account of the regions for those who ask.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from atentriton import autograd
 from atentriton.graphs import composing, regions
-from atentriton.graphs.composing import Kernel
+from atentriton.graphs.composing import Kernel, Unfit
 from atentriton.graphs.regions import CONSTANT, SAME, Region
 from atentriton.graphs.tidying import tidy
 from atentriton.programs import Routine
-from fuser.errors import FormulaError
 
 
 class Call:
@@ -69,7 +68,7 @@ class Rewritten:
 
     @cached_property
     def single(self) -> Single | None:
-        """The one kernel that the graph is; None where it is more, or something else."""
+        """The one kernel that the graph is; None where it is more, or another."""
         graph = self.module.graph
         calls = [n for n in graph.nodes if isinstance(n.target, Call)]
         (output,) = (n for n in graph.nodes if n.op == "output")
@@ -82,21 +81,20 @@ class Rewritten:
         items |= {u: int(u.args[1]) for u in node.users if u.target is operator.getitem}
         if any(r not in items for r in results):
             return None
-        given = node.args[: call.tensors], node.args[call.tensors :]
-        if any(n in items for n in _ancestors(node.all_input_nodes)):
+        others = [n for n in graph.nodes if n is not node and n not in items]
+        if not all(computes_nothing(n) and n.op != "get_attr" for n in others):
             return None
+        given = node.args[: call.tensors], node.args[call.tensors :]
         return Single(call.routine, *given, tuple(items[r] for r in results))
 
 
-def _ancestors(nodes: Sequence[Node]) -> set[Node]:
-    found: set[Node] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += node.all_input_nodes
-    return found
+def computes_nothing(node: Node) -> bool:
+    """Whether the node computes no elements, and does nothing else either."""
+    if node.op != "call_function":
+        return True
+    if regions.mutates(node):
+        return False
+    return regions.is_symbolic(node) or regions.is_view(node)
 
 
 def evaluate(node: Any, given: Mapping[Node, Any]) -> Any:
@@ -119,81 +117,106 @@ def rewrite(module: GraphModule) -> Rewritten:
     result = graph.graph_copy(module.graph, copied)
     if result is not None:
         graph.output(result)
-    tidy(graph)
-    found = regions.find(graph)
-    made: list[Kernel] = []
-    for region in found.items:
-        made += _replace(graph, region)
+    tidy(graph, module)
+    refused: dict[Node, str] = {}
+    while True:
+        found = regions.find(graph, refused)
+        try:
+            plans = [plan for r in found.items if (plan := _plan(r)) is not None]
+        except Unfit as error:
+            refused[error.node] = str(error)
+        else:
+            break
+    new: dict[Node, Node] = {}
+    for plan in plans:
+        _replace(graph, plan, new)
     _sort(graph)
     graph.eliminate_dead_code()
     graph.lint()
     reasons = {n.name: reason for n, reason in found.reasons.items()}
-    return Rewritten(GraphModule(module, graph), tuple(made), reasons)
+    made = tuple(kernel for plan in plans for kernel in plan.kernels)
+    return Rewritten(GraphModule(module, graph), made, reasons)
 
 
-def _replace(graph: Graph, region: Region) -> list[Kernel]:
+@dataclass(frozen=True)
+class _Plan:
+    """A region, what computes it, and which of its nodes PyTorch computes, too."""
+
+    region: Region
+    kernels: list[Kernel]
+    staying: set[Node]
+
+
+def _plan(region: Region) -> _Plan | None:
     inside = set(region.nodes)
-    wanted: dict[Node, None] = {}
+    wanted: set[Node] = set()
     staying: set[Node] = set()
     pending = [n for n in region.nodes if any(u not in inside for u in n.users)]
     while pending:
         node = pending.pop()
+        if node in staying or node in wanted:
+            continue
         if _stays(node, region):
-            if node not in staying:
-                staying.add(node)
-                pending += [n for n in node.all_input_nodes if n in inside]
-        else:
-            wanted[node] = None
+            staying.add(node)
+            pending += [n for n in node.all_input_nodes if n in inside]
+            continue
+        wanted.add(node)
+        if not composing.computable(node, region):
+            pending += [n for n in region.nodes if n.target in SAME]
     results = [n for n in region.nodes if n in wanted]
     if not results:
-        return []
-    try:
-        kernels = composing.kernels(region, results)
-    except FormulaError:
-        return []
-    last = region.nodes[-1]
-    for kernel in kernels:
-        with graph.inserting_after(last):
+        return None
+    return _Plan(region, composing.kernels(region, results), staying)
+
+
+def _replace(graph: Graph, plan: _Plan, new: dict[Node, Node]) -> None:
+    """Put calls in; `new` says what stands for the nodes replaced so far."""
+    replaced = set(plan.region.nodes) - plan.staying
+    for kernel in plan.kernels:
+        given = [new.get(n, n) for n in (*kernel.tensors, *kernel.numbers)]
+        with graph.inserting_after(plan.region.nodes[-1]):
             call = Call(kernel.routine, len(kernel.tensors))
-            node = graph.call_function(call, (*kernel.tensors, *kernel.numbers))
-        _users(graph, node, kernel, inside - staying)
-    return kernels
+            node = graph.call_function(call, tuple(given))
+        for old, item in zip(kernel.results, _items(graph, node, kernel), strict=True):
+            new[old] = item
+            old.replace_all_uses_with(item, lambda user: user not in replaced)
 
 
 def _stays(node: Node, region: Region) -> bool:
-    """Whether PyTorch makes the node's value where it is needed outside."""
-    if node.target in SAME or node.target in CONSTANT:
+    """Whether PyTorch makes the node's value where it is needed outside.
+
+    A view has to be memory of what it views.
+    """
+    if node.target in CONSTANT or regions.is_view(node):
         return True
-    return not composing.computable(node, region)
+    return not any(composing.computable(node, region, e) for e in (False, True))
 
 
-def _users(graph: Graph, call: Node, kernel: Kernel, replaced: set[Node]) -> None:
-    """Let what is outside use the results of the call."""
+def _items(graph: Graph, call: Node, kernel: Kernel) -> list[Node]:
+    """The results of the call, one by one."""
     values: list[Any] = [n.meta["val"] for n in kernel.results]
-    if len(kernel.results) == 1:
+    if len(values) == 1:
         call.meta["val"] = values[0]
-        items = [call]
-    else:
-        call.meta["val"] = tuple(values)
-        items = []
-        for i, value in enumerate(values):
-            with graph.inserting_after(call):
-                item = graph.call_function(operator.getitem, (call, i))
-            item.meta["val"] = value
-            items.append(item)
-    for old, new in zip(kernel.results, items, strict=True):
-        old.replace_all_uses_with(
-            new, lambda user: user not in replaced and user is not new
-        )
+        return [call]
+    call.meta["val"] = tuple(values)
+    items: list[Node] = []
+    for i, value in enumerate(values):
+        with graph.inserting_after(call):
+            item = graph.call_function(operator.getitem, (call, i))
+        item.meta["val"] = value
+        items.append(item)
+    return items
 
 
 def _sort(graph: Graph) -> None:
     """Bring the nodes in an order in which each comes after what it needs.
 
     The old order is kept where it can be; nodes that write stay where they are among
-    all others, since no region reaches across one.
+    all others, since no region reaches across one, and so do those that draw random
+    numbers among themselves.
     """
     place = {n: i for i, n in enumerate(graph.nodes)}
+    drawn = regions.drawn_before(graph)
     done: set[Node] = set()
     order: list[Node] = []
     for root in sorted(place, key=place.__getitem__):
@@ -203,7 +226,8 @@ def _sort(graph: Graph) -> None:
             if node in done:
                 stack.pop()
                 continue
-            missing = [s for s in node.all_input_nodes if s not in done]
+            needed = [*node.all_input_nodes, *filter(None, [drawn.get(node)])]
+            missing = [s for s in needed if s not in done]
             if missing:
                 stack += sorted(missing, key=place.__getitem__, reverse=True)
                 continue

@@ -1,18 +1,19 @@
 """A function as a graph of ATen operators, before autograd, with sizes left open.
 
 Comes in: a function and the leaves of its arguments. Goes out: `Traced`: a graph module
-of tensors and numbers, and the condition under which it holds for other sizes.
+of tensors and numbers, and the condition under which it holds for others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 from torch._dynamo.source import ConstantSource
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -25,93 +26,130 @@ from torch.fx.experimental.symbolic_shapes import (
     StatelessSymbolicContext,
 )
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._sympy.printers import PythonPrinter
 
 
 @dataclass(frozen=True)
 class Traced:
     """`module` takes the tensors and numbers in order; `holds` asks whether it may be
-    used for others of the same dtypes and ranks."""
+    used for others of the same dtypes and ranks. `asks_numbers` says that the answer
+    depends on numbers, and not on sizes and strides alone."""
 
     module: GraphModule
     holds: Callable[[Sequence[Any]], bool]
+    asks_numbers: bool
 
 
 def trace(function: Callable[..., Any], leaves: Sequence[Any]) -> Traced:
-    """The graph of `function(*leaves)`; leaves are tensors, ints and floats.
+    """The graph of `function(*leaves)`; leaves are tensors and floats.
 
     Whatever PyTorch raises for data-dependent control flow is passed on.
     """
-    env = ShapeEnv(specialize_zero_one=True, duck_shape=True)
+    env = ShapeEnv(specialize_zero_one=True, duck_shape=False)
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    guard = _Guard(env)
+    recording = torch.is_grad_enabled()
     with ExitStack() as stack:
         for context in (
             temporarily_clear_interpreter_stack(),
             _disable_current_modes(),
             forward_ad._set_fwd_grad_enabled(False),
-            mode,
+            torch.inference_mode(False),
+            torch.set_grad_enabled(recording),
         ):
             stack.enter_context(context)
-        given = [_symbolic(mode, env, i, leaf) for i, leaf in enumerate(leaves)]
+        open_ = [guard.opened(i, leaf) for i, leaf in enumerate(leaves)]
+        stack.enter_context(mode)
+        given = [
+            _fake(leaf, *like) if isinstance(leaf, Tensor) else like
+            for leaf, like in zip(leaves, open_, strict=True)
+        ]
         module = make_fx(
             function,
             tracing_mode="symbolic",
             pre_dispatch=True,
             record_stack_traces=True,
         )(*given)
-    return Traced(module, _guard(env, given))
+    return Traced(module, guard.compiled(), guard.asks_numbers)
 
 
-def _symbolic(mode: FakeTensorMode, env: ShapeEnv, place: int, leaf: Any) -> Any:
-    source = ConstantSource(f"argument{place}")
-    if isinstance(leaf, Tensor):
+def _fake(leaf: Tensor, sizes: Any, strides: Any) -> Tensor:
+    """A tensor without memory, of sizes and strides that are symbols.
+
+    One that requires a gradient is no leaf: it may be written to, and where that is
+    wrong for the true one PyTorch says so when the graph runs.
+    """
+    fake = torch.empty_strided(sizes, strides, dtype=leaf.dtype, device=leaf.device)
+    if leaf.requires_grad:
+        with torch.enable_grad():
+            start = torch.zeros((), dtype=leaf.dtype, device=leaf.device)
+            fake.copy_(start.requires_grad_())
+    return fake
+
+
+class _Guard:
+    """What was assumed of sizes, strides and numbers while a function was traced."""
+
+    def __init__(self, env: ShapeEnv) -> None:
+        self.env = env
+        self.symbols: dict[str, str] = {}  # to what they stand for
+        self.numbers: set[str] = set()
+        self.lines: list[str] = []
+
+    def opened(self, place: int, leaf: Any) -> Any:
+        """Symbols for the sizes and strides of a tensor, or for a number."""
+        source = ConstantSource(f"argument{place}")
+        if isinstance(leaf, float):
+            symbol = self.env.create_unspecified_symbol(
+                leaf, source, DimDynamic.DYNAMIC
+            )
+            self.symbols[str(symbol)] = f"leaves[{place}]"
+            self.numbers.add(str(symbol))
+            return self.env.create_symfloatnode(symbol, hint=leaf, source=source)
+        like = torch.empty_strided(leaf.shape, leaf.stride(), device="meta")
         context = StatelessSymbolicContext(
-            dynamic_sizes=[DimDynamic.DUCK] * leaf.dim(),
+            dynamic_sizes=[DimDynamic.DYNAMIC] * leaf.dim(),
         )
-        like = torch.empty_strided(
-            leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device
+        found = self.env.create_symbolic_sizes_strides_storage_offset(
+            like, source, symbolic_context=context
         )
-        fake = mode.from_tensor(like, source=source, symbolic_context=context)
-        return fake.requires_grad_(leaf.requires_grad)
-    if isinstance(leaf, bool):
-        return leaf
-    if isinstance(leaf, float):
-        symbol = env.create_unspecified_symbol(leaf, source, DimDynamic.DYNAMIC)
-        return env.create_symfloatnode(symbol, hint=leaf, source=source)
-    return leaf
+        sizes, strides, _ = found
+        for k, size in enumerate(sizes):
+            self._assume(size, f"leaves[{place}].shape[{k}]")
+        for k, stride in enumerate(strides):
+            self._assume(stride, f"leaves[{place}].stride({k})")
+        return sizes, strides
+
+    def _assume(self, given: SymInt | int, actual: str) -> None:
+        text = _print(given.node.expr) if isinstance(given, SymInt) else str(given)
+        if not isinstance(given, SymInt) or not given.node.expr.is_Symbol:
+            self.lines.append(f"{actual} == {text}")
+        elif text in self.symbols:
+            self.lines.append(f"{actual} == {self.symbols[text]}")
+        else:
+            self.symbols[text] = actual
+            self.lines.append(f"{actual} >= 2")  # 0 and 1 are no symbols
+
+    @property
+    def asks_numbers(self) -> bool:
+        names = {str(s) for g in self.env.guards for s in g.expr.free_symbols}
+        return not names.isdisjoint(self.numbers)
+
+    def compiled(self) -> Callable[[Sequence[Any]], bool]:
+        guards = (g.expr for g in self.env.guards)
+        known = [
+            e for e in guards if {str(s) for s in e.free_symbols} <= {*self.symbols}
+        ]
+        conditions = [*self.lines, *(_print(e) for e in dict.fromkeys(known))]
+        lines = [
+            "def holds(leaves):",
+            *(f"    {name} = {actual}" for name, actual in self.symbols.items()),
+            f"    return {' and '.join(f'({c})' for c in conditions) or 'True'}",
+        ]
+        names: dict[str, Any] = {"math": math}
+        exec("\n".join(lines), names)
+        return names["holds"]
 
 
-def _guard(env: ShapeEnv, given: Sequence[Any]) -> Callable[[Sequence[Any]], bool]:
-    """Whether sizes and strides of other tensors fit what was assumed of these."""
-    tensors = [(i, t) for i, t in enumerate(given) if isinstance(t, Tensor)]
-    places: dict[Any, tuple[int, int]] = {}
-    fixed: list[tuple[int, int, Any]] = []
-    for i, tensor in tensors:
-        for k, size in enumerate(tensor.shape):
-            if not isinstance(size, torch.SymInt):
-                fixed.append((i, k, int(size)))
-                continue
-            symbol = size.node.expr
-            if symbol in places:
-                fixed.append((i, k, places[symbol]))
-            else:
-                places[symbol] = (i, k)
-    expressions = [guard.expr for guard in env.guards]
-
-    def holds(leaves: Sequence[Any]) -> bool:
-        for i, k, wanted in fixed:
-            size = leaves[i].shape[k]
-            if isinstance(wanted, tuple):
-                wanted = leaves[wanted[0]].shape[wanted[1]]
-            if size != wanted:
-                return False
-        sizes = {s: leaves[i].shape[k] for s, (i, k) in places.items()}
-        if any(size < 2 for size in sizes.values()):
-            return False
-        for expression in expressions:
-            if not expression.free_symbols <= sizes.keys():
-                continue
-            if expression.subs(sizes) != True:  # noqa: E712 - a sympy truth value
-                return False
-        return True
-
-    return holds
+def _print(expression: Any) -> str:
+    return PythonPrinter().doprint(expression)
