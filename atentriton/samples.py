@@ -83,7 +83,11 @@ NUMBERS: dict[str, Any] = {
     "as_strided:stride": [1, 2],
     "beta": 0.5,
     "bitwise_and:other": 3,
+    "__lshift__:other": 2,
+    "__rshift__:other": 2,
     "bitwise_left_shift:other": 2,
+    "bitwise_left_shift:self": 3,
+    "bitwise_right_shift:self": 90,
     "bitwise_or:other": 3,
     "bitwise_right_shift:other": 2,
     "bitwise_xor:other": 3,
@@ -361,7 +365,7 @@ def _look_up(data: Mapping[str, Any], keys: Iterable[str], default: Any) -> Any:
 def _names(signature: Signature) -> tuple[str, str]:
     """The full and the base name, without the underscore of an in-place operator."""
     base, dot, overload = signature.name.partition(".")
-    base = base.removesuffix("_")
+    base = base if base.endswith("__") else base.removesuffix("_")
     return f"{base}{dot}{overload}", base
 
 
