@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from atentriton import ops as ops
     from atentriton.decisions import FellBack as FellBack
     from atentriton.explaining import explain as explain
+    from atentriton.fusing import FusionError as FusionError
     from atentriton.fusing import fuse as fuse
     from atentriton.override import disable as disable
     from atentriton.override import enable as enable
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 # Where each name is; a module is imported when one of its names is used.
 _PLACES = {
     "FellBack": "decisions",
+    "FusionError": "fusing",
     "backend": "settings",
     "disable": "override",
     "enable": "override",

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from atentriton.settings import chosen
 
@@ -40,7 +40,13 @@ class Launched:
     formulas: tuple[str, ...]
 
 
-Event = Decision | Launched
+class Told(Protocol):
+    """Another thing that has happened; its text says what."""
+
+    def __str__(self) -> str: ...
+
+
+Event = Decision | Launched | Told
 
 
 class FellBack(RuntimeError):
@@ -103,6 +109,8 @@ def _line(event: Event) -> str:
             f"{event.lineage}: {event.kernels} {event.target} kernel"
             f"{'' if event.kernels == 1 else 's'}, {event.elements} elements"
         )
+    if not isinstance(event, Decision):
+        return str(event)
     return f"{event.operator}: {event.ran}{f', {event.reason}' if event.reason else ''}"
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from atentriton.decisions import Decision, Event, Launched, watched
+from atentriton.graphs.accounts import Fused, dot
 from atentriton.override import replacing
 
 
@@ -37,6 +38,15 @@ class Explanation:
         return tuple(e for e in self.events if isinstance(e, Launched))
 
     @property
+    def graphs(self) -> tuple[Fused, ...]:
+        """The graphs with fused regions that ran: `fuse`, and torch.compile's."""
+        return tuple(e for e in self.events if isinstance(e, Fused))
+
+    def dot(self) -> str:
+        """The regions of all graphs, for Graphviz."""
+        return "\n".join(dot(graph.rewritten) for graph in self.graphs)
+
+    @property
     def fell_back(self) -> tuple[Decision, ...]:
         """The operators that were PyTorch's own."""
         return tuple(d for d in self.decisions if d.ran == "torch")
@@ -55,7 +65,12 @@ class Explanation:
         if not self.events:
             yield "no operator of those that are replaced was called"
             return
-        yield _operators(self.decisions)
+        if self.decisions:
+            yield _operators(self.decisions)
+        for graph in {id(g.rewritten): g for g in self.graphs}.values():
+            yield _regions(graph)
+            for operator, why in graph.outside.items():
+                yield f"{graph.name}, in no region: {why or operator}"
         if self.launches:
             yield _programs(self.launches)
         read = sum(launch.read for launch in self.launches)
@@ -85,6 +100,21 @@ def _operators(decisions: tuple[Decision, ...]) -> Table:
         why = decision.reason.strip().splitlines()
         name = decision.operator + _times(times)
         table.add_row(name, decision.ran, why[0] if why else "")
+    return table
+
+
+def _regions(graph: Fused) -> Table:
+    """The regions of a graph, with what they save over the operators one by one."""
+    table = Table(box=None, header_style="bold", title_justify="left")
+    for heading in ("region", "read", "written", "saved", "unfused", "ends at"):
+        right = heading in ("read", "written", "saved", "unfused")
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for account in graph.accounts:
+        unfused = " + ".join(f"{n:,}" for n in account.unfused)
+        names = ", ".join(account.operators)
+        moved = (account.read, account.written, account.saved)
+        ends = "; ".join(account.ends)
+        table.add_row(names, *(f"{n:,}" for n in moved), unfused, ends)
     return table
 
 

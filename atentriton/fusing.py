@@ -27,7 +27,8 @@ from torch.nn import Module
 from torch.utils import _pytree as pytree
 
 from atentriton import autograd, gate
-from atentriton.decisions import Decision, happened
+from atentriton.decisions import Decision, happened, watch
+from atentriton.graphs.accounts import Fused
 from atentriton.graphs.lines import innermost, line_of
 from atentriton.graphs.regions import operator_of
 from atentriton.graphs.replacing import (
@@ -113,6 +114,8 @@ class FusedFunction:
             return self.function(*args, **kwargs)  # a subclass sees the operators
         made = self.graph(opened, tree)
         happened(Decision(self.__qualname__, "fused"))
+        if watch.on:
+            happened(Fused(self.__qualname__, made.rewritten))
         if self._sites.has_room(args, kwargs):
             attempt = _attempt(made, args, kwargs, leaves)
             if attempt is not None:
@@ -281,6 +284,8 @@ def _look(leaf: Any) -> Any:
 
 
 def _autocast() -> Any:
+    if not torch._C._is_any_autocast_enabled():
+        return ()
     return tuple(
         (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d))
         for d in ("cpu", "cuda")
@@ -323,7 +328,8 @@ def _quick(made: _Made, single: Single, given: Sequence[Any]) -> Attempt | None:
         return None
     at = [i for i, v in enumerate(given) if isinstance(v, Tensor)]
     check = guards([given[i] for i in at])
-    fixed = [(i, v, type(v)) for i, v in enumerate(given) if not isinstance(v, Tensor)]
+    floats = [i for i in opened if not isinstance(given[i], Tensor)]
+    fixed = [(i, v, type(v)) for i, v in enumerate(given) if i not in opened]
     cast, default = _autocast(), torch.get_default_dtype()
     direct = all(n in places for n in single.tensors)
     picks = [places.get(n) for n in single.tensors]
@@ -331,9 +337,10 @@ def _quick(made: _Made, single: Single, given: Sequence[Any]) -> Attempt | None:
 
     def attempt(args: Sequence[Any]) -> Any:
         for i, value, kind in fixed:
-            if type(args[i]) is not kind or (kind is not float and args[i] != value):
+            if type(args[i]) is not kind or args[i] != value:
                 return MISS
-            if kind is float and isfinite(args[i]) is not isfinite(value):
+        for i in floats:
+            if type(args[i]) is not float or not isfinite(args[i]):
                 return MISS
         if torch.get_default_dtype() is not default or _autocast() != cast:
             return MISS

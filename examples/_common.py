@@ -25,8 +25,8 @@ from torch import Tensor
 # The examples run from a checkout, installed or not.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from atentriton.dynamo import atentriton as backend
 from atentriton import fuse
+from atentriton.dynamo import atentriton as backend
 
 Wrapper = Callable[[Any], Any]
 WARM_UP = 3  # steps that may still compile

@@ -14,8 +14,8 @@ from torch import Tensor, func
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from atentriton import explain, fuse
-from atentriton.fusing import FusionError
+from atentriton import explain, fuse, native, ops
+from atentriton.fusing import FusedFunction, FusionError
 
 F64 = torch.float64
 
@@ -117,7 +117,7 @@ def test_errors_name_the_line() -> None:
             return x
         return -x
 
-    with pytest.raises(FusionError, match="softmax.*not elementwise") as error:
+    with pytest.raises(FusionError, match=r"softmax.*not elementwise") as error:
         normed(leaf(3, 4))
     assert "# here" in str(error.value)
     with pytest.raises(FusionError, match="elements of a tensor") as error:
@@ -140,3 +140,207 @@ def test_parts_are_fused_where_that_is_asked_for() -> None:
 def test_copies_and_pickles_are_the_function_itself() -> None:
     assert copy.deepcopy(swiglu) is swiglu
     assert pickle.loads(pickle.dumps(swiglu)) is swiglu
+    by_hand = FusedFunction(_plain, partial=True)
+    again = pickle.loads(pickle.dumps(by_hand))
+    assert again.function is _plain and again.partial
+
+
+def _plain(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_no_size_compiles_anything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+    compile_ = native._compiled
+
+    def counted(*given: Any) -> Any:
+        compiled.append(given)
+        return compile_(*given)
+
+    monkeypatch.setattr(native, "_compiled", counted)
+    fused = fuse(snake.function)
+
+    def both(*shape: int) -> None:
+        x, a = leaf(*shape), leaf(shape[-1])
+        grad(fused(x, a, a).sum(), (x, a))
+
+    both(40, 60)
+    first = len(compiled)
+    for shape in ((50, 70), (33, 65), (60, 40)):
+        both(*shape)
+    assert len(compiled) == first
+    assert sum(map(len, fused.traces.values())) == 1
+
+
+def test_another_pattern_of_broadcasting() -> None:
+    fused = fuse(swiglu.function)
+    for a, b in (
+        ((4, 6), (4, 6)),
+        ((4, 6), (6,)),
+        ((4, 1), (1, 6)),
+        ((1,), (4, 6)),
+        ((), (4, 6)),
+        ((4, 6), ()),
+        ((0, 6), (1, 6)),
+        ((4, 6), (4, 6)),
+    ):
+        given = leaf(*a), leaf(*b)
+        found, right = fused(*given), swiglu.function(*given)
+        assert_close(found, right)
+        assert_close(grad(found.sum(), given), grad(right.sum(), given))
+
+
+def test_arguments_by_name_in_any_order() -> None:
+    a, b = leaf(3), leaf(3)
+    for _ in range(2):
+        assert_close(swiglu(b=b, a=a), swiglu(a, b))
+        assert_close(swiglu(a, b=b), swiglu(a, b))
+
+
+def test_numbers_of_each_kind() -> None:
+    @fuse
+    def scaled(x: Tensor, s: Any) -> Tensor:
+        return x * s
+
+    x = torch.arange(3)
+    for s in (2, 2.0, True, 2.5, 3, float("inf"), 1e300, 2 + 1j, float("nan"), 2):
+        found, right = scaled(x, s), x * s
+        assert_close(found, right, equal_nan=True)
+        assert found.dtype == right.dtype
+
+
+def test_numbers_that_python_looks_at() -> None:
+    @fuse
+    def either(x: Tensor, s: float) -> Tensor:
+        return x * s if s > 1 else x + s
+
+    x = leaf(3)
+    for s in (2.5, 0.5, 2.5, 1.5, 0.25):
+        assert_close(either(x, s), x * s if s > 1 else x + s)
+
+
+def test_what_is_on_around_the_call() -> None:
+    fused = fuse(lambda x: torch.tanh(x) * 2.0)
+    x = leaf(3)
+    for _ in range(2):
+        assert fused(x).requires_grad
+        with torch.no_grad():
+            assert not fused(x).requires_grad
+        with torch.inference_mode():
+            assert fused(x).is_inference()
+    counted = fuse(lambda i: i * 2.0)
+    i = torch.arange(3)
+    before = torch.get_default_dtype()
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            assert counted(i).dtype == counted(i).dtype == dtype
+        finally:
+            torch.set_default_dtype(before)
+
+
+def test_autocast() -> None:
+    @fuse(partial=True)
+    def product(x: Tensor, w: Tensor) -> Tensor:
+        return torch.relu(x @ w) * 2
+
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    for dtype in (torch.bfloat16, torch.float16, None, torch.bfloat16):
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            found, right = product(x, w), torch.relu(x @ w) * 2
+        assert found.dtype == right.dtype
+        assert_close(found, right, rtol=2e-2, atol=2e-2)
+
+
+def test_which_gradients_are_asked_for() -> None:
+    for first, second in ((True, False), (False, True), (True, True), (False, False)):
+        a = leaf(3).detach().requires_grad_(first)
+        b = leaf(3).detach().requires_grad_(second)
+        value = swiglu(a, b)
+        assert value.requires_grad == (first or second)
+        leaves = [t for t in (a, b) if t.requires_grad]
+        if leaves:
+            right = swiglu.function(a, b)
+            assert_close(grad(value.sum(), leaves), grad(right.sum(), leaves))
+
+
+def test_what_is_kept_for_the_backward_pass() -> None:
+    x, a = leaf(50, 40), leaf(40)
+    kept: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        snake(x, a, a)
+    assert {t.data_ptr() for t in kept} <= {x.data_ptr(), a.data_ptr()}
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor([2.0, 3.0], dtype=F64))
+        self.register_buffer("shift", torch.ones(2, dtype=F64))
+
+    @fuse
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x * self.scale + self.shift)
+
+
+def test_methods_read_the_parameters_of_the_call() -> None:
+    module = Scaled()
+    x = leaf(3, 2)
+    for _ in range(3):
+        value = module(x)
+        right = torch.tanh(x * module.scale + module.shift)
+        assert_close(value, right)
+        assert_close(grad(value.sum(), module.scale), grad(right.sum(), module.scale))
+        with torch.no_grad():
+            module.scale.mul_(1.5)
+        module.scale = torch.nn.Parameter(module.scale.detach() + 1)
+        module.shift = module.shift * 2
+    assert isinstance(module.scale, torch.nn.Parameter)
+    assert copy.deepcopy(module)(x).shape == (3, 2)
+
+
+def test_tensors_from_elsewhere_are_no_arguments() -> None:
+    outside = torch.ones(3, dtype=F64)
+    fused = fuse(lambda x: x * outside)
+    with pytest.raises(FusionError, match=r"shape \(3,\) that is not among its arg"):
+        fused(leaf(3))
+
+
+def test_explained() -> None:
+    @fuse(partial=True)
+    def attention(x: Tensor) -> Tensor:
+        return torch.softmax(x.sin() * 2, -1) * x.exp()
+
+    found = explain(attention, leaf(8, 16))
+    (graph,) = found.graphs
+    first, second = graph.accounts
+    assert first.operators == ("sin", "mul.Tensor")
+    assert first.read == first.written == first.saved == 8 * 16 * 8
+    assert first.unfused == (2 * first.read, 2 * first.written, first.saved)
+    assert first.ends == ("softmax.int is not elementwise",)
+    assert second.operators == ("exp", "mul.Tensor")
+    assert second.ends == ("the function returns",)
+    assert graph.outside == {"softmax.int": "softmax.int is not elementwise"}
+    assert "softmax.int is not elementwise" in " ".join(str(found).split())
+    assert [d.operator for d in found.decisions] == [attention.__qualname__]
+    drawn = found.dot()
+    assert drawn.startswith("digraph") and drawn.count("fillcolor") == 2
+    assert drawn.count("->") >= 5
+
+
+@pytest.mark.slow
+def test_inside_of_another_compiler() -> None:
+    def step(x: Tensor, a: Tensor) -> Tensor:
+        return swiglu(x * 2, a) + ops.tanh(a)
+
+    given = leaf(4, 6), leaf(6)
+    compiled = torch.compile(step, backend="inductor", fullgraph=True)
+    found, right = compiled(*given), step(*given)
+    assert_close(found, right)
+    assert_close(grad(found.sum(), given), grad(right.sum(), given))
+    torch._dynamo.reset()

@@ -2,6 +2,7 @@
 
     function -> trace -> regions -> programs -> the graph with a call for each region
 
-`trace` records a function as a graph of ATen operators; `regions` finds what can be one
-kernel; `composing` makes programs of regions; `replacing` puts their calls in.
+`trace` records a function as a graph of ATen operators; `tidying` and `lifting` make
+it simpler; `regions` finds what can be one kernel; `composing` makes programs of
+regions; `replacing` puts their calls in.
 """

@@ -41,13 +41,27 @@ Shape = tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class Step:
+    """A node of a region, and its arguments."""
+
+    node: Node
+    given: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Kernel:
-    """`routine`, on what `tensors` and `numbers` are at run time, gives `results`."""
+    """`routine`, on what `tensors` and `numbers` are at run time, gives `results`.
+
+    `steps` are what it computes, and `users` are those of the results, as they were
+    before the graph was changed.
+    """
 
     routine: Routine
     tensors: tuple[Node, ...]
     numbers: tuple[Node, ...]
     results: tuple[Node, ...]
+    steps: tuple[Step, ...]
+    users: dict[Node, tuple[Node, ...]]
 
 
 class Unfit(Exception):
@@ -90,7 +104,7 @@ def kernels(region: Region, results: Sequence[Node]) -> list[Kernel]:
     return made
 
 
-def _hints(sizes: Iterable[Any]) -> tuple[int, ...]:
+def hints(sizes: Iterable[Any]) -> tuple[int, ...]:
     """Sizes or strides as they were when the graph was made, -1 where unknown."""
     return tuple(
         int(s)
@@ -105,7 +119,7 @@ def _hints(sizes: Iterable[Any]) -> tuple[int, ...]:
 def _order(node: Node) -> tuple[int, ...]:
     """The strides of the node's value, but for dimensions without a length."""
     value = value_of(node)
-    sizes, strides = _hints(value.shape), _hints(value.stride())
+    sizes, strides = hints(value.shape), hints(value.stride())
     return tuple(0 if n == 1 else s for n, s in zip(sizes, strides, strict=True))
 
 
@@ -170,7 +184,14 @@ class _Composer:
         program = self._laid_out(program, results[0])
         tensors = tuple(self.named[str(n.attrs)] for n in program.inputs)
         numbers = tuple(self.named[str(n.attrs)] for n in program.scalars)
-        return Kernel(programs.adopt(program), tensors, numbers, tuple(results))
+        return Kernel(
+            programs.adopt(program),
+            tensors,
+            numbers,
+            tuple(results),
+            tuple(Step(n, _given(n)) for n in self.region.nodes if n in needed),
+            {n: tuple(n.users) for n in results},
+        )
 
     def _laid_out(self, program: Program, result: Node) -> Program:
         """The program with its inputs in such an order that results get the strides
@@ -179,7 +200,7 @@ class _Composer:
         if not given or _broadcast(given) != shape_of(result):
             raise Unfit(result, "its elements depend on no tensor of its shape")
         wanted = _order(result)
-        shape = _hints(value_of(result).shape)
+        shape = hints(value_of(result).shape)
         if 0 in shape or -1 in shape:
             return program
         for first in (None, *program.inputs):
@@ -211,14 +232,9 @@ class _Composer:
             return self._value(node.args[0])
         if node.target in CONSTANT:
             return self._constant(node)
-        name = operator_of(node)
-        signature = compiler().operator(name).signature
-        given: dict[str, Any] = dict(
-            zip((a.name for a in signature.arguments), node.args, strict=False)
-        )
-        given |= node.kwargs
-        bound = {k: self._value(v) for k, v in given.items() if v is not None}
-        return self.composition.apply(name, bound)[0]
+        given = _given(node).items()
+        bound = {k: self._value(v) for k, v in given if v is not None}
+        return self.composition.apply(operator_of(node), bound)[0]
 
     def _constant(self, node: Node) -> Value:
         value = value_of(node)
@@ -263,12 +279,19 @@ class _Composer:
         return self.composition.number(name, _kind(value))
 
 
+def _given(node: Node) -> dict[str, Any]:
+    """The arguments of the operator that the node calls, by name."""
+    target: Any = node.target
+    names = [a.name for a in target._schema.arguments]
+    return dict(zip(names, node.args, strict=False)) | node.kwargs
+
+
 def _like(node: Node) -> Tensor:
     """A tensor without memory, with the sizes and strides of the node's value."""
     value = value_of(node)
     with _disable_current_modes():
         return torch.empty_strided(
-            _hints(value.shape), _hints(value.stride()), device="meta"
+            hints(value.shape), hints(value.stride()), device="meta"
         )
 
 

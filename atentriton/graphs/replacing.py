@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from atentriton import autograd
 from atentriton.graphs import composing, regions
 from atentriton.graphs.composing import Kernel, Unfit
+from atentriton.graphs.lifting import lift
 from atentriton.graphs.regions import CONSTANT, SAME, Region
 from atentriton.graphs.tidying import tidy
 from atentriton.programs import Routine
@@ -118,6 +119,7 @@ def rewrite(module: GraphModule) -> Rewritten:
     if result is not None:
         graph.output(result)
     tidy(graph, module)
+    lift(graph)
     refused: dict[Node, str] = {}
     while True:
         found = regions.find(graph, refused)

@@ -65,6 +65,9 @@ def _keep_constant(graph: Graph, node: Node, module: GraphModule) -> None:
         graph.erase_node(old)
 
 
+_CONVERSIONS = ("aten::to", "aten::type_as")
+
+
 def _conversion(graph: Graph, node: Node) -> Node | None:
     """What stands for a conversion or a view that changes nothing, or only a dtype."""
     target = node.target
@@ -73,7 +76,7 @@ def _conversion(graph: Graph, node: Node) -> Node | None:
         return None
     if target is ATEN.alias.default or _whole_slice(node):
         return source
-    if not isinstance(target, OpOverload) or target._schema.name != "aten::to":
+    if not isinstance(target, OpOverload) or target._schema.name not in _CONVERSIONS:
         return None
     names = [a.name for a in target._schema.arguments]
     given = dict(zip(names, node.args, strict=False)) | node.kwargs

@@ -7,6 +7,7 @@ of tensors and numbers, and the condition under which it holds for others.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._sympy.printers import PythonPrinter
 
+from atentriton.override import use
+
 
 @dataclass(frozen=True)
 class Traced:
@@ -45,6 +48,21 @@ def trace(function: Callable[..., Any], leaves: Sequence[Any]) -> Traced:
 
     Whatever PyTorch raises for data-dependent control flow is passed on.
     """
+    try:
+        return _trace(function, leaves, True)
+    except RuntimeError as error:
+        if "leaf Variable" not in str(error):
+            raise
+    # The function writes to an argument that requires a gradient. Of a true leaf
+    # PyTorch will not have that either, when the graph runs.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch looks at the gradients of no leaves
+        return _trace(function, leaves, False)
+
+
+def _trace(
+    function: Callable[..., Any], leaves: Sequence[Any], as_leaves: bool
+) -> Traced:
     env = ShapeEnv(specialize_zero_one=True, duck_shape=False)
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     guard = _Guard(env)
@@ -52,7 +70,9 @@ def trace(function: Callable[..., Any], leaves: Sequence[Any]) -> Traced:
     with ExitStack() as stack:
         for context in (
             temporarily_clear_interpreter_stack(),
+            unsaved(),
             _disable_current_modes(),
+            use(include=()),  # what the function calls is looked at, not replaced
             forward_ad._set_fwd_grad_enabled(False),
             torch.inference_mode(False),
             torch.set_grad_enabled(recording),
@@ -61,7 +81,7 @@ def trace(function: Callable[..., Any], leaves: Sequence[Any]) -> Traced:
         open_ = [guard.opened(i, leaf) for i, leaf in enumerate(leaves)]
         stack.enter_context(mode)
         given = [
-            _fake(leaf, *like) if isinstance(leaf, Tensor) else like
+            _fake(leaf, *like, as_leaves) if isinstance(leaf, Tensor) else like
             for leaf, like in zip(leaves, open_, strict=True)
         ]
         module = make_fx(
@@ -73,18 +93,23 @@ def trace(function: Callable[..., Any], leaves: Sequence[Any]) -> Traced:
     return Traced(module, guard.compiled(), guard.asks_numbers)
 
 
-def _fake(leaf: Tensor, sizes: Any, strides: Any) -> Tensor:
-    """A tensor without memory, of sizes and strides that are symbols.
+def unsaved() -> Any:
+    """A context in which nobody sees which tensors are saved, such as a checkpoint."""
 
-    One that requires a gradient is no leaf: it may be written to, and where that is
-    wrong for the true one PyTorch says so when the graph runs.
-    """
+    def same(tensor: Tensor) -> Tensor:
+        return tensor
+
+    return torch.autograd.graph.saved_tensors_hooks(same, same)
+
+
+def _fake(leaf: Tensor, sizes: Any, strides: Any, as_leaf: bool) -> Tensor:
+    """A tensor without memory, of sizes and strides that are symbols."""
     fake = torch.empty_strided(sizes, strides, dtype=leaf.dtype, device=leaf.device)
-    if leaf.requires_grad:
-        with torch.enable_grad():
-            start = torch.zeros((), dtype=leaf.dtype, device=leaf.device)
-            fake.copy_(start.requires_grad_())
-    return fake
+    if as_leaf or not leaf.requires_grad:
+        return fake.requires_grad_(leaf.requires_grad)
+    with torch.enable_grad():
+        start = torch.zeros((), dtype=leaf.dtype, device=leaf.device)
+        return fake.copy_(start.requires_grad_())
 
 
 class _Guard:
