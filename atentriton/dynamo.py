@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._dynamo.backends import registry
-from torch._dynamo.utils import detect_fake_mode
+from torch._guards import detect_fake_mode
 from torch.amp import autocast_mode
 from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -89,7 +89,7 @@ class _Interpreter(Interpreter):
 
 
 def _transforms(module: GraphModule) -> bool:
-    """Whether levels of torch.func begin in the graph: they cannot be traced through."""
+    """Whether levels of torch.func begin in the graph, which nobody can trace."""
     return any(
         getattr(n.target, "__name__", "").endswith("_increment_nesting")
         for part in module.modules()

@@ -66,6 +66,9 @@ def fuse(function: Any = None, *, partial: bool = False) -> Any:
     not, unless `partial` is true: then what is elementwise is fused, in regions, and
     the rest is PyTorch's.
 
+    Between the operators of a kernel half types stay in float32: results are rounded
+    once, and so are closer to the true ones, but not bit by bit PyTorch's.
+
     A function is traced: Python's own control flow, other arguments than tensors and
     floats, and what else the function reads are settled when a call first looks like
     that one. Tensors have to be arguments. The parameters and buffers of a module that
@@ -78,6 +81,8 @@ def fuse(function: Any = None, *, partial: bool = False) -> Any:
 
 class FusedFunction:
     """What `fuse` makes of a function."""
+
+    __qualname__: str
 
     def __init__(self, function: Callable[..., Any], partial: bool = False) -> None:
         functools.update_wrapper(self, function)
@@ -332,7 +337,7 @@ def _quick(made: _Made, single: Single, given: Sequence[Any]) -> Attempt | None:
     fixed = [(i, v, type(v)) for i, v in enumerate(given) if i not in opened]
     cast, default = _autocast(), torch.get_default_dtype()
     direct = all(n in places for n in single.tensors)
-    picks = [places.get(n) for n in single.tensors]
+    picks = [places[n] for n in single.tensors if n in places]
     shape = _shaper(single, made.tree)
 
     def attempt(args: Sequence[Any]) -> Any:

@@ -238,9 +238,10 @@ class _Composer:
 
     def _constant(self, node: Node) -> Value:
         value = value_of(node)
-        fill: Any = FILLED.get(node.target)
+        target: Any = node.target
+        fill: Any = FILLED.get(target)
         if fill is None:
-            place = FILLED_WITH[node.target]
+            place = FILLED_WITH[target]
             known = len(node.args) > place
             fill = node.args[place] if known else node.kwargs["fill_value"]
         given = self._value(fill)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, Node
+from torch.fx import Graph, Node, map_arg
 
 from atentriton.graphs.regions import (
     ATEN,
@@ -109,20 +109,21 @@ def _move(graph: Graph, view: Node, source: Node, tree: set[Node]) -> None:
     def moved(node: Node) -> Node:
         if node in made:
             return made[node]
-        value = value_of(node)
+        value: Any = value_of(node)
         if not isinstance(value, Tensor) or (node not in tree and value.dim() == 0):
             return node
         if node in tree:
-            args = torch.fx.map_arg(node.args, moved)
-            kwargs = torch.fx.map_arg(node.kwargs, moved)
+            args = map_arg(node.args, moved)
+            kwargs = map_arg(node.kwargs, moved)
             target: Any = node.target
         else:
             args, kwargs, target = (node, *view.args[1:]), view.kwargs, view.target
         new = graph.create_node("call_function", target, args, kwargs)
         new.meta = {k: v for k, v in node.meta.items() if k == "stack_trace"}
-        with value.fake_mode, torch.no_grad():
+        fake: Any = value
+        with fake.fake_mode, torch.no_grad():
             new.meta["val"] = target(
-                *torch.fx.map_arg(args, value_of), **torch.fx.map_arg(kwargs, value_of)
+                *map_arg(args, value_of), **map_arg(kwargs, value_of)
             )
         made[node] = new
         return new

@@ -122,7 +122,8 @@ def _reduces(node: Node, names: Sequence[str]) -> bool:
     if "reduction" not in names:
         return False
     given = dict(zip(names, node.args, strict=False)) | node.kwargs
-    return given.get("reduction", 1) != 0
+    reduction: Any = given.get("reduction", 1)
+    return reduction != 0
 
 
 def _unfit(tensor: Tensor, device: torch.device) -> str:

@@ -98,10 +98,9 @@ def _conversion(graph: Graph, node: Node) -> Node | None:
 def _whole_slice(node: Node) -> bool:
     if node.target is not ATEN.slice.Tensor:
         return False
-    _, _, start, end, step = (
-        *node.args,
-        *(None, None, None, None, 1)[len(node.args) :],
-    )
+    defaults = (None, None, None, None, 1)[len(node.args) :]
+    given: Any = (*node.args, *defaults)
+    _, _, start, end, step = given
     return start in (None, 0) and end in (None, sys.maxsize) and step == 1
 
 
@@ -128,7 +127,8 @@ def _broadcast(graph: Graph, node: Node) -> Node | None:
     """What comes out of `broadcast_tensors` as one expanded tensor each."""
     if node.target is not operator.getitem or not isinstance(node.args[0], Node):
         return None
-    source, place = node.args
+    source: Any = node.args[0]
+    place: Any = node.args[1]
     if source.target is not ATEN.broadcast_tensors.default:
         return None
     tensors: Any = source.args[0]
@@ -172,7 +172,7 @@ def _dropout(graph: Graph, node: Node) -> Node | None:
     """Dropout as PyTorch has it on a CPU: a product with random bits."""
     if node.target is not ATEN.dropout.default:
         return None
-    source, p, training = node.args
+    source, p, training = map(_any, node.args)
     value = value_of(source)
     if not training or p == 0:
         return source
@@ -185,6 +185,10 @@ def _dropout(graph: Graph, node: Node) -> Node | None:
     scaled.meta = dict(bits.meta)
     made.meta = dict(node.meta)
     return made
+
+
+def _any(given: Any) -> Any:
+    return given
 
 
 def _template(node: Node) -> Node:

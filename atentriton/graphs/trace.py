@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,20 +68,20 @@ def _trace(
     guard = _Guard(env)
     recording = torch.is_grad_enabled()
     with ExitStack() as stack:
-        for context in (
-            temporarily_clear_interpreter_stack(),
-            unsaved(),
-            _disable_current_modes(),
-            use(include=()),  # what the function calls is looked at, not replaced
-            forward_ad._set_fwd_grad_enabled(False),
-            torch.inference_mode(False),
-            torch.set_grad_enabled(recording),
+        for make in (  # some change a setting as soon as they are made
+            temporarily_clear_interpreter_stack,
+            unsaved,
+            _disable_current_modes,
+            lambda: use(include=()),  # what the function calls is looked at
+            lambda: forward_ad._set_fwd_grad_enabled(False),
+            lambda: torch.inference_mode(False),
+            lambda: torch.set_grad_enabled(recording),
         ):
-            stack.enter_context(context)
-        open_ = [guard.opened(i, leaf) for i, leaf in enumerate(leaves)]
+            stack.enter_context(make())
+        open_: list[Any] = [guard.opened(i, leaf) for i, leaf in enumerate(leaves)]
         stack.enter_context(mode)
         given = [
-            _fake(leaf, *like, as_leaves) if isinstance(leaf, Tensor) else like
+            _fake(leaf, like, as_leaves) if isinstance(leaf, Tensor) else like
             for leaf, like in zip(leaves, open_, strict=True)
         ]
         module = make_fx(
@@ -96,14 +96,18 @@ def _trace(
 def unsaved() -> Any:
     """A context in which nobody sees which tensors are saved, such as a checkpoint."""
 
+    if not torch._C._autograd._saved_tensors_hooks_is_enabled():  # type: ignore[attr-defined]
+        return nullcontext()  # there is none: torch.func forbids hooks
+
     def same(tensor: Tensor) -> Tensor:
         return tensor
 
     return torch.autograd.graph.saved_tensors_hooks(same, same)
 
 
-def _fake(leaf: Tensor, sizes: Any, strides: Any, as_leaf: bool) -> Tensor:
+def _fake(leaf: Tensor, like: Any, as_leaf: bool) -> Tensor:
     """A tensor without memory, of sizes and strides that are symbols."""
+    sizes, strides = like
     fake = torch.empty_strided(sizes, strides, dtype=leaf.dtype, device=leaf.device)
     if as_leaf or not leaf.requires_grad:
         return fake.requires_grad_(leaf.requires_grad)
