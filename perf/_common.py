@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-RESULTS = ROOT / "perf" / "results"
+RESULTS = Path(os.getenv("PERF_RESULTS") or ROOT / "perf" / "results")
 
 
 def machine() -> dict[str, Any]:
@@ -65,7 +65,7 @@ def floating(dtype: Any) -> list[str]:
 
 def save(name: str, settings: Mapping[str, Any], rows: Sequence[Any]) -> Path:
     """Write the results as JSON; the path."""
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / ".gitignore").write_text("*\n")  # they belong to this machine
     path = RESULTS / f"{name}.json"
     content = {"machine": machine(), "settings": dict(settings), "rows": list(rows)}
@@ -78,8 +78,9 @@ def bars(
     title: str,
     names: Sequence[str],
     series: Mapping[str, Sequence[float | None]],
+    over: str = "eager",
 ) -> bool:
-    """Draw ratios as bars on a logarithmic scale, a group for each name.
+    """Draw ratios to `over` as bars on a logarithmic scale, a group for each name.
 
     False where matplotlib is not installed.
     """
@@ -101,7 +102,7 @@ def bars(
     axes.yaxis.set_major_formatter(lambda v, _: f"{v:g}x")
     axes.yaxis.set_minor_formatter(lambda v, _: f"{v:g}x" if v in (2, 5, 0.5) else "")
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_ylabel("times as fast as eager")
+    axes.set_ylabel(f"times as fast as {over}")
     axes.set_title(title, fontsize=10)
     axes.legend(frameon=False)
     figure.tight_layout()
