@@ -27,8 +27,11 @@ test-all: $(RUN) ## every test that this machine can run
 	$(PYTEST)
 	TRITON_INTERPRET=1 $(PYTEST) -m interpreter
 
-perf: $(RUN) ## every measurement in perf/: tables, JSON, pictures
-	@for script in perf/[!_]*.py; do $(BIN)/python "$$script" || exit 1; done
+perf: $(RUN) ## every measurement in perf/ that this machine can make: tables, JSON, pictures
+	@for script in perf/[!_]*.py; do \
+		$(BIN)/python "$$script" || \
+		{ [ $$? = 2 ] && [ "$$script" = perf/gpu.py ]; } || exit 1; \
+	done
 
 dev: $(DEVELOP) ## the tools for working on the source
 
