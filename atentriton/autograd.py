@@ -56,16 +56,7 @@ class Fused(torch.autograd.Function):
         ctx.call = call
         ctx.shapes = [t.shape for t in tensors]
         saving = ctx.saving = routine.saving(ctx.needs_input_grad[2:])
-        if saving.reads:
-            ctx.save_for_backward(
-                *[
-                    (tensors if kind == "input" else outputs)[i]
-                    for kind, i in saving.reads
-                ]
-            )
-        if not all(routine.differentiable):
-            passing = zip(outputs, routine.differentiable, strict=True)
-            ctx.mark_non_differentiable(*(o for o, able in passing if not able))
+        _saver(routine, saving)(ctx, tensors, output)
         if forward_mode():  # let go once `jvp` has run, if it runs at all
             ctx.save_for_forward(*tensors, *outputs)
 
@@ -73,15 +64,8 @@ class Fused(torch.autograd.Function):
     @untraced
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         call_: Call = ctx.call
-        saving: Saving = ctx.saving
-        defined = tuple([c is not None for c in cotangents])
-        if not any(defined) or not any(saving.needed):
-            return (None,) * len(ctx.needs_input_grad)
-        recipe = saving.recipe(defined)
-        if recipe.filled:
-            cotangents = _filled(call_.routine.dtypes, cotangents)
-        pool = cotangents + ctx.saved_tensors
-        return gradients(recipe, ctx.shapes, pool, call_.numbers)
+        given = call_.routine, ctx.saving, ctx.shapes, call_.numbers
+        return backward(ctx, cotangents, *given)
 
     @staticmethod
     @untraced
@@ -152,7 +136,8 @@ class Recorded(torch.autograd.Function):
         record: Record = ctx.record
         for cotangent in cotangents:
             if cotangent is None:
-                return record.partial(ctx, cotangents)
+                given = record.routine, record.saving, record.shapes, ctx.numbers
+                return backward(ctx, cotangents, *given)
         return record.whole(cotangents + ctx.saved_tensors, ctx.numbers)
 
 
@@ -188,19 +173,6 @@ class Record:
                 or general
             )
         return self._whole(pool, numbers)
-
-    def partial(
-        self, ctx: Any, cotangents: Sequence[Tensor | None]
-    ) -> tuple[Tensor | None, ...]:
-        """The backward pass where cotangents are absent, and so are zero."""
-        defined = tuple([c is not None for c in cotangents])
-        if not any(defined):
-            return (None,) * (2 + len(self.shapes))
-        recipe = self.saving.recipe(defined)
-        if recipe.filled:
-            cotangents = _filled(self.routine.dtypes, cotangents)
-        pool = (*cotangents, *ctx.saved_tensors)
-        return gradients(recipe, self.shapes, pool, ctx.numbers)
 
 
 def _quick(
@@ -272,15 +244,27 @@ def _saver(routine: Routine, saving: Saving) -> Callable[[Any, Any, Any], None]:
 _apply_recorded = super(torch.autograd.Function, Recorded).apply  # type: ignore[misc]
 
 
-def _filled(
-    dtypes: Sequence[torch.dtype], cotangents: Sequence[Tensor | None]
-) -> tuple[Tensor, ...]:
-    """The cotangents, zeros for those that are absent."""
-    like = next(c for c in cotangents if c is not None)
-    return tuple(
-        like.new_zeros(like.shape, dtype=d) if c is None else c
-        for c, d in zip(cotangents, dtypes, strict=True)
-    )
+def backward(
+    ctx: Any,
+    cotangents: Sequence[Tensor | None],
+    routine: Routine,
+    saving: Saving,
+    shapes: Sequence[torch.Size],
+    numbers: Sequence[Any],
+) -> tuple[Tensor | None, ...]:
+    """The gradients from those cotangents that are there; the others are zero."""
+    defined = tuple([c is not None for c in cotangents])
+    if not any(defined) or not any(saving.needed):
+        return (None,) * len(ctx.needs_input_grad)
+    recipe = saving.recipe(defined)
+    if recipe.filled:
+        like = next(c for c in cotangents if c is not None)
+        cotangents = [
+            like.new_zeros(like.shape, dtype=d) if c is None else c
+            for c, d in zip(cotangents, routine.dtypes, strict=True)
+        ]
+    pool = (*cotangents, *ctx.saved_tensors)
+    return gradients(recipe, shapes, pool, numbers)
 
 
 def gradients(
@@ -299,11 +283,7 @@ def gradients(
         given = [pool[i] for i in recipe.tensors]
         if numbers:
             numbers = [numbers[i] for i in recipe.numbers]
-        computed = immediate(routine, given, numbers)
-        if computed is MISS:
-            computed = call(routine, given, numbers)
-        elif routine.single:
-            computed = (computed,)
+        computed = call(routine, given, numbers)
     results: list[Tensor | None] = [None] * (2 + len(shapes))
     for i, output, place in recipe.results:
         shape = shapes[i]

@@ -57,21 +57,12 @@ class Overload:
         raise NotImplementedError
 
 
-class Fused(Overload):
-    """An operator whose value and derivatives are kernels made from formulas."""
+class Quick(Overload):
+    """One that works a call out once, and repeats it for calls that look like it."""
 
-    def __init__(self, name: str) -> None:
-        self.registered: Registered = register(name)
-        super().__init__(name, self.registered.signature)
-        self.operator = self.registered.overload
+    def __init__(self, name: str, signature: Signature) -> None:
+        super().__init__(name, signature)
         self.sites = Sites()
-        self._checked: set[tuple[type, ...]] = set()
-        self._reduction = self._loss_reduction()
-        self._of_place = tuple(
-            i
-            for i, a in enumerate(self.signature.arguments)
-            if a.type.base in OF_PLACE or a.name == "pin_memory"
-        )
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         found = self.sites.call(args, kwargs)
@@ -83,7 +74,64 @@ class Fused(Overload):
         kwargs: dict[str, Any],
         also: Sites | None = None,
     ) -> Any:
-        """A call that looks like none before; the next one like it will be quick."""
+        """A call that looks like none before; the next one like it will be quick.
+
+        `also` are sites beside this operator's own that shall know it.
+        """
+        raise NotImplementedError
+
+    def learn(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        also: Sites | None,
+        values: Sequence[Any],
+        run: Run,
+    ) -> None:
+        """Let `run` make calls that look like this one; a value for each argument."""
+        for sites in (self.sites, also):
+            if sites is not None and sites.has_room(args, kwargs):
+                again = self._attempt(args, kwargs, values, run)
+                if again is not None:
+                    sites.add(args, kwargs, again)
+
+    def _attempt(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        values: Sequence[Any],
+        run: Run,
+    ) -> Attempt | None:
+        given = (*args, *kwargs.values())
+        places: list[int | None] = list(range(len(args)))
+        names = list(kwargs)
+        for argument in self.signature.arguments[len(args) :]:
+            named = argument.name in kwargs
+            places.append(len(args) + names.index(argument.name) if named else None)
+        return attempt(self.signature.arguments, places, given, values, run)
+
+
+class Fused(Quick):
+    """An operator whose value and derivatives are kernels made from formulas."""
+
+    def __init__(self, name: str) -> None:
+        self.registered: Registered = register(name)
+        super().__init__(name, self.registered.signature)
+        self.operator = self.registered.overload
+        self._checked: set[tuple[type, ...]] = set()
+        self._reduction = self._loss_reduction()
+        self._of_place = tuple(
+            i
+            for i, a in enumerate(self.signature.arguments)
+            if a.type.base in OF_PLACE or a.name == "pin_memory"
+        )
+
+    def anew(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        also: Sites | None = None,
+    ) -> Any:
         if is_compiling():
             return self.operator(*args, **kwargs)
         values = self._bound(args, kwargs)
@@ -102,11 +150,7 @@ class Fused(Overload):
         if any(t.is_conj() or t.is_neg() for t in tensors):
             return autograd.immediate(routine, tensors, numbers)
         run = autograd.runner(routine, tensors)
-        for sites in (self.sites, also):
-            if sites is not None and sites.has_room(args, kwargs):
-                again = _attempt(self.signature, args, kwargs, values, run)
-                if again is not None:
-                    sites.add(args, kwargs, again)
+        self.learn(args, kwargs, also, values, run)
         return run(tensors, numbers)
 
     def _loss_reduction(self) -> int | None:
@@ -141,24 +185,7 @@ class Fused(Overload):
         return self.registered.redispatch(values) if found is MISS else found
 
 
-def _attempt(
-    signature: Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    values: Sequence[Any],
-    run: Run,
-) -> Attempt | None:
-    """What repeats a call of that signature which looks like this one."""
-    given = (*args, *kwargs.values())
-    places: list[int | None] = list(range(len(args)))
-    names = list(kwargs)
-    for argument in signature.arguments[len(args) :]:
-        named = argument.name in kwargs
-        places.append(len(args) + names.index(argument.name) if named else None)
-    return attempt(signature.arguments, places, given, values, run)
-
-
-class InPlace(Overload):
+class InPlace(Quick):
     """An operator that writes its result over its first argument.
 
     It computes what the functional operator does; the derivative is the functional
@@ -167,15 +194,10 @@ class InPlace(Overload):
 
     def __init__(self, name: str) -> None:
         self.functional = Fused(catalogue.card_of(name).functional)
-        self.sites = Sites()
         super().__init__(name, self.functional.signature)
 
     def __repr__(self) -> str:
         return f"<atentriton operator {self.name}, {self.signature} in place>"
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Tensor:
-        found = self.sites.call(args, kwargs)
-        return self.anew(args, kwargs) if found is MISS else found
 
     def anew(
         self,
@@ -183,7 +205,6 @@ class InPlace(Overload):
         kwargs: dict[str, Any],
         also: Sites | None = None,
     ) -> Tensor:
-        """A call that looks like none before; the next one like it will be quick."""
         if is_compiling():  # a copy that nothing needs falls away there
             target = args[0] if args else kwargs.pop("self")
             result = self.functional(target.clone(), *args[1:], **kwargs)
@@ -201,11 +222,7 @@ class InPlace(Overload):
         run = inplace.runner(routine, tensors)
         if run is None:
             return inplace.run(routine, tensors, numbers, functional)
-        for sites in (self.sites, also):
-            if sites is not None and sites.has_room(args, kwargs):
-                again = _attempt(self.signature, args, kwargs, values, run)
-                if again is not None:
-                    sites.add(args, kwargs, again)
+        self.learn(args, kwargs, also, values, run)
         return run(tensors, numbers)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch.compiler import is_compiling
 
 from atentriton import binding, catalogue
-from atentriton.operators import Fused, InPlace, Overload, make
+from atentriton.operators import Overload, Quick, make
 from atentriton.sites import MISS, Sites
 from fuser.errors import nearest
 
@@ -56,7 +56,7 @@ class Packet:
         if found is not MISS:
             return found
         overload = self._choose(args, kwargs)
-        if isinstance(overload, (Fused, InPlace)):
+        if isinstance(overload, Quick):
             return overload.anew(args, kwargs, self._sites)
         return overload(*args, **kwargs)
 
