@@ -26,6 +26,9 @@ class Decision:
     ran: Ran
     reason: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.operator}: {self.ran}{self.reason and f', {self.reason}'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Launched:
@@ -38,6 +41,10 @@ class Launched:
     read: int
     written: int
     formulas: tuple[str, ...]
+
+    def __str__(self) -> str:
+        kernels = f"{self.kernels} {self.target} kernel{'s' * (self.kernels != 1)}"
+        return f"{self.lineage}: {kernels}, {self.elements} elements"
 
 
 class Told(Protocol):
@@ -86,6 +93,17 @@ def watched() -> Iterator[list[Event]]:
         watch.on = bool(watch.lists)
 
 
+def asked() -> bool:
+    """Whether anybody wants to know what happens."""
+    return watch.on or chosen.log
+
+
+def decided(operator: str, ran: Ran, reason: str = "") -> None:
+    """Tell what ran for an operator, if anybody wants to know."""
+    if asked():
+        happened(Decision(operator, ran, reason))
+
+
 def happened(event: Event) -> None:
     """Tell who watches, and the log, which gets the same line once."""
     for events in watch.lists:
@@ -93,25 +111,14 @@ def happened(event: Event) -> None:
     if chosen.log and event not in _logged:
         _logged.add(event)
         _handler()
-        _log.info("%s", _line(event))
+        _log.info("%s", event)
 
 
 def fell_back(operator: str, reason: str) -> None:
     """PyTorch's own is about to run for `operator`; `FellBack` in strict mode."""
-    happened(Decision(operator, "torch", reason))
+    decided(operator, "torch", reason)
     if chosen.strict:
         raise FellBack(operator, reason)
-
-
-def _line(event: Event) -> str:
-    if isinstance(event, Launched):
-        return (
-            f"{event.lineage}: {event.kernels} {event.target} kernel"
-            f"{'' if event.kernels == 1 else 's'}, {event.elements} elements"
-        )
-    if not isinstance(event, Decision):
-        return str(event)
-    return f"{event.operator}: {event.ran}{f', {event.reason}' if event.reason else ''}"
 
 
 def _handler() -> None:

@@ -27,7 +27,7 @@ from torch.nn import Module
 from torch.utils import _pytree as pytree
 
 from atentriton import autograd, gate
-from atentriton.decisions import Decision, happened, watch
+from atentriton.decisions import decided, happened, watch
 from atentriton.graphs.accounts import Fused
 from atentriton.graphs.lines import innermost, line_of
 from atentriton.graphs.regions import operator_of
@@ -118,7 +118,7 @@ class FusedFunction:
         if any(type(v) not in gate.PLAIN for v in opened.tensors):
             return self.function(*args, **kwargs)  # a subclass sees the operators
         made = self.graph(opened, tree)
-        happened(Decision(self.__qualname__, "fused"))
+        decided(self.__qualname__, "fused")
         if watch.on:
             happened(Fused(self.__qualname__, made.rewritten))
         if self._sites.has_room(args, kwargs):

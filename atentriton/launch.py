@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 
 from atentriton import targets
-from atentriton.decisions import Launched, happened, watch
+from atentriton.decisions import Launched, asked, happened, watch
 from atentriton.layouts import (
     Shape,
     Strides,
@@ -47,8 +47,7 @@ class Plan:
 
     `shape` and `strides` are those of every output, `dtypes` one for each; `buffers`
     are the shapes and dtypes of the intermediates. `by_value` are the slots of CPU
-    tensors without dimensions that go along to another device. `read` are the bytes
-    of the inputs.
+    tensors without dimensions that go along to another device.
     """
 
     device: torch.device
@@ -58,7 +57,6 @@ class Plan:
     buffers: tuple[tuple[Shape, torch.dtype], ...]
     by_value: tuple[int, ...]
     launches: tuple[targets.Launch, ...]
-    read: int = 0
 
     @cached_property
     def run(self) -> Run:
@@ -97,28 +95,34 @@ def plan_for(
         found += [t.stride() for t in out]
     key = tuple(found)
     plan = routine.plans.get(key)
+    known = plan is not None
     if plan is None:
         if len(routine.plans) >= MOST_PLANS:
             routine.plans.clear()
         plan = routine.plans[key] = make_plan(routine, tensors, out)
-        if chosen.log and not watch.on:
-            _tell(routine, plan)
-    if watch.on:
-        _tell(routine, plan)
+    if watch.on or (chosen.log and not known):
+        written = [plan.shape] * len(plan.dtypes)
+        _tell(routine, plan.launches, tensors, plan.shape, written)
     return plan
 
 
-def _tell(routine: Routine, plan: Plan) -> None:
-    """Say what is about to run."""
-    elements = math.prod(plan.shape)
+def _tell(
+    routine: Routine,
+    launches: Sequence[targets.Launch],
+    tensors: Sequence[Tensor],
+    space: Shape,
+    written: Sequence[Shape],
+) -> None:
+    """Say what is about to run on those tensors, and which shapes it writes."""
+    sizes = zip(written, routine.dtypes, strict=True)
     happened(
         Launched(
             routine.lineage,
-            len(plan.launches),
-            plan.launches[0].target if plan.launches else "no",
-            elements,
-            plan.read,
-            elements * sum(d.itemsize for d in plan.dtypes),
+            len(launches),
+            launches[0].target if launches else "no",
+            math.prod(space),
+            sum(t.numel() * t.element_size() for t in tensors),
+            sum(math.prod(shape) * dtype.itemsize for shape, dtype in sizes),
             routine.program.formulas,
         )
     )
@@ -222,7 +226,6 @@ def make_plan(
         tuple(buffers),
         by_value,
         tuple(launches),
-        sum(t.numel() * t.element_size() for t in tensors),
     )
 
 
@@ -252,22 +255,9 @@ def summing(
     for shape, sum_ in zip(shapes, summed, strict=True):
         whole = contiguous_strides(shape) if sum_ else strides
         steps.append(expanded_strides(space, shape, whole))
-    launch = targets.SummingLaunch(piece.summing(summed), walk(space, steps, summed))
-    if watch.on:
-        happened(
-            Launched(
-                routine.lineage,
-                1,
-                launch.target,
-                math.prod(space),
-                sum(t.numel() * t.element_size() for t in tensors),
-                sum(
-                    math.prod(s) * d.itemsize
-                    for s, d in zip(shapes, routine.dtypes, strict=True)
-                ),
-                routine.program.formulas,
-            )
-        )
+    launch = targets.NativeLaunch(piece.summing(summed), walk(space, steps, summed))
+    if asked():
+        _tell(routine, [launch], tensors, space, shapes)
     make = [
         None if sum_ else partial(torch.empty_strided, space, strides, dtype=dtype)
         for sum_, dtype in zip(summed, routine.dtypes, strict=True)

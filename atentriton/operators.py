@@ -17,11 +17,11 @@ from atentriton import (
     autograd,
     binding,
     catalogue,
-    decisions,
     gate,
     inplace,
     programs,
 )
+from atentriton.decisions import decided
 from atentriton.registry import Registered, register
 from atentriton.sites import MISS, Attempt, Sites, attempt
 from atentriton.specs import split
@@ -143,7 +143,7 @@ class Fused(Quick):
         if self._reduction is not None and values[self._reduction]:
             return self._reduced(values, self._reduction)
         tensors, numbers = split(self.signature, values)
-        decisions.happened(decisions.Decision(self.name, "fused"))
+        decided(self.name, "fused")
         if not gate.direct(tensors):
             return self.registered.redispatch(values)
         routine = self.registered.routine(values)
@@ -161,7 +161,7 @@ class Fused(Quick):
 
     def _reduced(self, values: Sequence[Any], place: int) -> Tensor:
         """The mean (1) or the sum (2) of the elements, PyTorch's own."""
-        decisions.happened(decisions.Decision(self.name, "fused"))
+        decided(self.name, "fused")
         elements = list(values)
         elements[place] = 0
         found = self.on(elements)
@@ -212,7 +212,7 @@ class InPlace(Quick):
         values = binding.bind(self.signature, args, kwargs)
         tensors, numbers = split(self.signature, values)
         routine = self.functional.registered.routine(values)
-        decisions.happened(decisions.Decision(self.name, "fused"))
+        decided(self.name, "fused")
 
         def functional(given: Sequence[Tensor]) -> Tensor:
             items = iter(given)
@@ -235,7 +235,7 @@ class Torch(Overload):
         super().__init__(name, signature)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        decisions.happened(decisions.Decision(self.name, "torch", self.reason))
+        decided(self.name, "torch", self.reason)
         return self.operator(*args, **kwargs)
 
     def _lines(self) -> list[str]:
@@ -255,7 +255,7 @@ class Matrix(Overload):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return self.operator(*args, **kwargs)
-        decisions.happened(decisions.Decision(self.name, "matrix"))
+        decided(self.name, "matrix")
         return self.product(*args, **kwargs)
 
 

@@ -26,7 +26,7 @@ from torch.overrides import (
 )
 
 from atentriton import autocast, callables, checkpoints, gate, ops
-from atentriton.decisions import Decision, fell_back, happened
+from atentriton.decisions import decided, fell_back
 from atentriton.operators import NotYet, Torch
 from atentriton.settings import chosen as settings
 from atentriton.sites import MISS
@@ -156,7 +156,7 @@ class use(TorchFunctionMode):
                 fell_back(packet.__name__, str(error).partition("\n")[0])
                 return func(*args, **kwargs)
             if isinstance(overload, (Torch, NotYet)):
-                happened(Decision(overload.name, "torch", overload.reason))
+                decided(overload.name, "torch", overload.reason)
                 return func(*args, **kwargs)
             try:
                 with autocast.as_eager(overload.name, args, named) as given:

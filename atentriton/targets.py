@@ -41,6 +41,8 @@ _PYTHON: dict[str, type] = {
 class Launch(Protocol):
     """One kernel launch; `slots` are the tensors of the call, `numbers` its numbers."""
 
+    target: str
+
     def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None: ...
 
 
@@ -112,16 +114,20 @@ class NativeLaunch:
         self.single_threaded = math.prod(walk.sizes) < FEW_ELEMENTS
         self.shape: tuple[int, ...] = (walk.sizes[0],)
         if not walk.layout.flat:
-            self.table = kernel.shape(walk.sizes, walk.strides)
+            self.table = kernel.shape(walk.sizes, [*walk.strides, _spans(walk)])
             at = ctypes.addressof(self.table)
             self.shape = (at, at + 8 * len(walk.sizes))
 
     def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None:
         given = self.flatten(numbers) if self.flatten is not None else ()
         pointers = [slots[i].data_ptr() for i in self.operands]
-        threads = 1 if self.single_threaded else torch.get_num_threads()
-        if self.function(*self.shape, *pointers, *given, threads):
+        if self.function(*self.shape, *pointers, *given, self.threads()):
             raise RuntimeError("ZeroDivisionError")
+
+    def threads(self) -> int:
+        """How many threads there are at most; where outputs are sums, each thread has
+        sums of its own, one after the other."""
+        return 1 if self.single_threaded else torch.get_num_threads()
 
     def quick(self, allocate: Sequence[Callable[[], Tensor]], otherwise: Run) -> Run:
         """The launch as one step, where the call's tensors are the kernel's in order.
@@ -172,27 +178,15 @@ class NativeLaunch:
         return several
 
 
-class SummingLaunch(NativeLaunch):
-    """One whose marked outputs are sums: those of each thread, one after the other."""
-
-    def __init__(self, piece: Piece, walk: Walk) -> None:
-        super().__init__(piece, walk)
-        outputs = walk.strides[len(piece.reads) :]
-        sums = zip(outputs, walk.layout.summed, strict=True)
-        spans = [_span(walk.sizes, strides) for strides, sum_ in sums if sum_]
-        numbers = [*self.table, *spans]
-        self.table = (ctypes.c_int64 * len(numbers))(*numbers)
-        at = ctypes.addressof(self.table)
-        self.shape = (at, at + 8 * len(walk.sizes))
-
-    def threads(self) -> int:
-        """How many sums there have to be, at most."""
-        return 1 if self.single_threaded else torch.get_num_threads()
-
-
-def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    """The elements of a contiguous tensor that has been expanded."""
-    return math.prod(n for n, s in zip(sizes, strides, strict=True) if s)
+def _spans(walk: Walk) -> list[int]:
+    """The elements of each output that is a sum, without what it is expanded to."""
+    summed = walk.layout.summed
+    outputs = walk.strides[len(walk.strides) - len(summed) :]
+    return [
+        math.prod(n for n, s in zip(walk.sizes, strides, strict=True) if s)
+        for strides, sum_ in zip(outputs, summed, strict=True)
+        if sum_
+    ]
 
 
 class TritonLaunch:
