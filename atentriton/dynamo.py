@@ -22,7 +22,7 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from atentriton.decisions import fell_back, happened, watch
-from atentriton.graphs.accounts import Fused
+from atentriton.graphs.accounts import FusedGraph
 from atentriton.graphs.replacing import Rewritten, rewrite
 from atentriton.graphs.trace import unsaved
 from atentriton.settings import chosen
@@ -39,7 +39,7 @@ def atentriton(module: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]
 
     def run(*args: Any) -> Any:
         if watch.on:
-            happened(Fused("torch.compile", rewritten))
+            happened(FusedGraph("torch.compile", rewritten))
         return forward(*args)
 
     return run

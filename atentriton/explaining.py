@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from atentriton.decisions import Decision, Event, Launched, watched
-from atentriton.graphs.accounts import Fused, dot
+from atentriton.graphs.accounts import FusedGraph, dot
 from atentriton.override import replacing
 
 
@@ -38,9 +38,9 @@ class Explanation:
         return tuple(e for e in self.events if isinstance(e, Launched))
 
     @property
-    def graphs(self) -> tuple[Fused, ...]:
+    def graphs(self) -> tuple[FusedGraph, ...]:
         """The graphs with fused regions that ran: `fuse`, and torch.compile's."""
-        return tuple(e for e in self.events if isinstance(e, Fused))
+        return tuple(e for e in self.events if isinstance(e, FusedGraph))
 
     def dot(self) -> str:
         """The regions of all graphs, for Graphviz."""
@@ -103,7 +103,7 @@ def _operators(decisions: tuple[Decision, ...]) -> Table:
     return table
 
 
-def _regions(graph: Fused) -> Table:
+def _regions(graph: FusedGraph) -> Table:
     """The regions of a graph, with what they save over the operators one by one."""
     table = Table(box=None, header_style="bold", title_justify="left")
     for heading in ("region", "read", "written", "saved", "unfused", "ends at"):

@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from atentriton import autograd, gate
 from atentriton.decisions import decided, happened, watch
-from atentriton.graphs.accounts import Fused
+from atentriton.graphs.accounts import FusedGraph
 from atentriton.graphs.lines import innermost, line_of
 from atentriton.graphs.regions import operator_of
 from atentriton.graphs.replacing import (
@@ -120,7 +120,7 @@ class FusedFunction:
         made = self.graph(opened, tree)
         decided(self.__qualname__, "fused")
         if watch.on:
-            happened(Fused(self.__qualname__, made.rewritten))
+            happened(FusedGraph(self.__qualname__, made.rewritten))
         if self._sites.has_room(args, kwargs):
             attempt = _attempt(made, args, kwargs, leaves)
             if attempt is not None:

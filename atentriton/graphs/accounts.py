@@ -39,7 +39,7 @@ class Account:
 
 
 @dataclass(frozen=True, eq=False)
-class Fused:
+class FusedGraph:
     """A graph with regions ran; `name` is the function's."""
 
     name: str

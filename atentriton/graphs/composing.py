@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import sympy
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor
 from torch.fx import Node
@@ -23,7 +22,9 @@ from atentriton.graphs.regions import (
     FILLED_WITH,
     SAME,
     Region,
+    Shape,
     operator_of,
+    shape_of,
     value_of,
 )
 from atentriton.layouts import output_strides
@@ -36,8 +37,6 @@ from fuser.ir import Static
 from fuser.program import Program
 from fuser.specs import TensorSpec
 from fuser.values import Tuple, Value, number
-
-Shape = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -70,21 +69,6 @@ class Unfit(Exception):
     def __init__(self, node: Node, reason: str) -> None:
         super().__init__(f"{operator_of(node)}: {reason}")
         self.node = node
-
-
-def shape_of(node: Node) -> Shape:
-    """The shape of the node's value, sizes as text: equal if they are always equal."""
-    return tuple(map(_size, value_of(node).shape))
-
-
-def _size(size: Any) -> str:
-    text = str(size)
-    if not isinstance(size, SymInt):
-        return text
-    for guard in size.node.shape_env.guards:
-        if isinstance(guard.expr, sympy.Eq) and text == str(guard.expr.lhs):
-            text = str(guard.expr.rhs)
-    return text
 
 
 def kernels(region: Region, results: Sequence[Node]) -> list[Kernel]:

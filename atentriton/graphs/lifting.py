@@ -18,6 +18,7 @@ from atentriton.graphs.regions import (
     CONSTANT,
     is_view,
     mutates,
+    shape_of,
     value_of,
     why_not,
 )
@@ -70,13 +71,13 @@ def _tree(source: Node, view: Node) -> list[Node] | None:
     None where something of it is needed for another reason than the view, or where a
     view of what it starts with is not the same as the view of the result.
     """
-    shape = _shape(source)
+    shape = shape_of(source)
     found: dict[Node, None] = {}
     stack = [source]
     users = {view}
     while stack:
         node = stack.pop()
-        if not _computes(node) or _shape(node) != shape or set(node.users) - users:
+        if not _computes(node) or shape_of(node) != shape or set(node.users) - users:
             return None
         found[node] = None
         users.add(node)
@@ -84,22 +85,18 @@ def _tree(source: Node, view: Node) -> list[Node] | None:
             value = value_of(given)
             if not isinstance(value, Tensor) or value.dim() == 0 or given in found:
                 continue
-            if _computes(given) and _shape(given) == shape:
+            if _computes(given) and shape_of(given) == shape:
                 if set(given.users) <= users:
                     stack.append(given)
                     continue
                 if any(u not in users and _computes(u) for u in given.users):
                     return None  # it would be one kernel with what uses it
-            if _shape(given) != shape:
+            if shape_of(given) != shape:
                 return None
             if view.target in CONTIGUOUS and not value.is_contiguous():
                 return None
     order = {n: i for i, n in enumerate(source.graph.nodes)}
     return sorted(found, key=order.__getitem__)
-
-
-def _shape(node: Node) -> list[str]:
-    return [str(n) for n in value_of(node).shape]
 
 
 def _move(graph: Graph, view: Node, source: Node, tree: set[Node]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import sympy
 import torch
 from torch import SymBool, SymFloat, SymInt, Tensor
 from torch._ops import HigherOrderOperator, OpOverload
@@ -38,6 +39,8 @@ FILLED_WITH = {
 }
 CONSTANT = FILLED.keys() | FILLED_WITH.keys()
 SYMBOLIC = (SymInt, SymFloat, SymBool)
+
+Shape = tuple[str, ...]
 
 
 @dataclass
@@ -67,6 +70,21 @@ def operator_of(node: Node) -> str:
 
 def value_of(node: Node) -> Any:
     return node.meta.get("val")
+
+
+def shape_of(node: Node) -> Shape:
+    """The shape of the node's value, sizes as text: equal if they are always equal."""
+    return tuple(map(_size, value_of(node).shape))
+
+
+def _size(size: Any) -> str:
+    text = str(size)
+    if not isinstance(size, SymInt):
+        return text
+    for guard in size.node.shape_env.guards:
+        if isinstance(guard.expr, sympy.Eq) and text == str(guard.expr.lhs):
+            text = str(guard.expr.rhs)
+    return text
 
 
 def is_symbolic(node: Node) -> bool:
@@ -292,9 +310,9 @@ def _merge_siblings(groups: _Groups, segment: dict[Node, int]) -> None:
 
     Only those of one shape: others would be two kernels all the same.
     """
-    readers: dict[tuple[Node, str], list[int]] = {}
+    readers: dict[tuple[Node, Shape], list[int]] = {}
     for g, nodes in groups.members.items():
-        shape = str(value_of(nodes[-1]).shape)
+        shape = shape_of(nodes[-1])
         for source in {s for n in nodes for s in n.all_input_nodes}:
             if source not in nodes and isinstance(value_of(source), Tensor):
                 readers.setdefault((source, shape), []).append(g)

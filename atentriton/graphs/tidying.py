@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 
-from atentriton.graphs.regions import ATEN, is_view, mutates, value_of
+from atentriton.graphs.regions import ATEN, is_view, mutates, shape_of, value_of
 
 
 def tidy(graph: Graph, module: GraphModule) -> None:
@@ -27,7 +27,7 @@ def tidy(graph: Graph, module: GraphModule) -> None:
             _keep_constant(graph, node, module)
     for node in list(graph.nodes):
         for rewrite in (_conversion, _broadcast, _renamed, _random, _dropout):
-            made = rewrite(graph, node)
+            made = rewrite(node)
             if made is not None:
                 node.replace_all_uses_with(made, lambda user, m=made: user is not m)
                 graph.erase_node(node)
@@ -65,10 +65,26 @@ def _keep_constant(graph: Graph, node: Node, module: GraphModule) -> None:
         graph.erase_node(old)
 
 
+def _before(
+    node: Node,
+    target: OpOverload,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    value: Any = None,
+) -> Node:
+    """A call right before the node, of the same value where none is given."""
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(target, args, kwargs)
+    made.meta = dict(node.meta)
+    if value is not None:
+        made.meta["val"] = value
+    return made
+
+
 _CONVERSIONS = ("aten::to", "aten::type_as")
 
 
-def _conversion(graph: Graph, node: Node) -> Node | None:
+def _conversion(node: Node) -> Node | None:
     """What stands for a conversion or a view that changes nothing, or only a dtype."""
     target = node.target
     source = node.args[0] if node.args else None
@@ -87,12 +103,7 @@ def _conversion(graph: Graph, node: Node) -> Node | None:
         return None
     if old.dtype == new.dtype:
         return None if given.get("copy") else source
-    with graph.inserting_before(node):
-        made = graph.call_function(
-            ATEN._to_copy.default, (source,), {"dtype": new.dtype}
-        )
-    made.meta = dict(node.meta)
-    return made
+    return _before(node, ATEN._to_copy.default, (source,), {"dtype": new.dtype})
 
 
 def _whole_slice(node: Node) -> bool:
@@ -111,19 +122,16 @@ _OTHER_NAMES = {
 }
 
 
-def _renamed(graph: Graph, node: Node) -> Node | None:
+def _renamed(node: Node) -> Node | None:
     """The same operator under the name that it has everywhere else."""
     name = _OTHER_NAMES.get(str(node.target).removeprefix("aten."))
     if name is None:
         return None
     base, _, overload = name.partition(".")
-    with graph.inserting_before(node):
-        made = graph.call_function(getattr(getattr(ATEN, base), overload), node.args)
-    made.meta = dict(node.meta)
-    return made
+    return _before(node, getattr(getattr(ATEN, base), overload), node.args)
 
 
-def _broadcast(graph: Graph, node: Node) -> Node | None:
+def _broadcast(node: Node) -> Node | None:
     """What comes out of `broadcast_tensors` as one expanded tensor each."""
     if node.target is not operator.getitem or not isinstance(node.args[0], Node):
         return None
@@ -132,20 +140,13 @@ def _broadcast(graph: Graph, node: Node) -> Node | None:
     if source.target is not ATEN.broadcast_tensors.default:
         return None
     tensors: Any = source.args[0]
-    same = [t for t in tensors if _sizes(t) == _sizes(node)]
+    same = [t for t in tensors if shape_of(t) == shape_of(node)]
     if tensors[place] in same or not same:
         return tensors[place] if same else None
-    with graph.inserting_before(node):
-        made = graph.call_function(ATEN.expand_as.default, (tensors[place], same[0]))
-    made.meta = dict(node.meta)
-    return made
+    return _before(node, ATEN.expand_as.default, (tensors[place], same[0]))
 
 
-def _sizes(node: Node) -> list[str]:
-    return [str(n) for n in value_of(node).shape]
-
-
-def _random(graph: Graph, node: Node) -> Node | None:
+def _random(node: Node) -> Node | None:
     """Random bits as a new tensor, where they are written to one that has no other use.
 
     The numbers drawn are the same.
@@ -156,39 +157,29 @@ def _random(graph: Graph, node: Node) -> Node | None:
     assert isinstance(source, Node)
     if source.target is not ATEN.empty_like.default or len(source.users) > 1:
         return None
-    return _bits(graph, node, source, *node.args[1:2])
+    return _bits(node, source, *node.args[1:2])
 
 
-def _bits(graph: Graph, node: Node, like: Node, p: Any = 0.5) -> Node:
-    with graph.inserting_before(node):
-        detached = graph.call_function(ATEN.detach.default, (like,))
-        made = graph.call_function(ATEN.bernoulli.p, (detached, p))
-    for new in (detached, made):
-        new.meta = {**node.meta, "val": value_of(like).detach()}
-    return made
+def _bits(node: Node, like: Node, p: Any = 0.5) -> Node:
+    value = value_of(like).detach()
+    detached = _before(node, ATEN.detach.default, (like,), value=value)
+    return _before(node, ATEN.bernoulli.p, (detached, p), value=value)
 
 
-def _dropout(graph: Graph, node: Node) -> Node | None:
+def _dropout(node: Node) -> Node | None:
     """Dropout as PyTorch has it on a CPU: a product with random bits."""
     if node.target is not ATEN.dropout.default:
         return None
-    source, p, training = map(_any, node.args)
+    given: Any = node.args
+    source, p, training = given
     value = value_of(source)
     if not training or p == 0:
         return source
     if p == 1 or value.device.type != "cpu" or value.dtype.is_complex:
         return None
-    bits = _bits(graph, node, _template(source), 1 - p)
-    with graph.inserting_before(node):
-        scaled = graph.call_function(ATEN.div.Scalar, (bits, 1 - p))
-        made = graph.call_function(ATEN.mul.Tensor, (source, scaled))
-    scaled.meta = dict(bits.meta)
-    made.meta = dict(node.meta)
-    return made
-
-
-def _any(given: Any) -> Any:
-    return given
+    bits = _bits(node, _template(source), 1 - p)
+    scaled = _before(node, ATEN.div.Scalar, (bits, 1 - p), value=value_of(bits))
+    return _before(node, ATEN.mul.Tensor, (source, scaled))
 
 
 def _template(node: Node) -> Node:
@@ -263,22 +254,12 @@ def _make_functional(graph: Graph, node: Node, functional: OpOverload) -> Node:
     written = node.args[0]
     assert isinstance(written, Node)
     wanted = value_of(node)
-    with graph.inserting_before(node):
-        made = graph.call_function(functional, node.args, node.kwargs)
-        made.meta = dict(node.meta)
-        dtypes = {
-            value_of(n).dtype
-            for n in node.all_input_nodes
-            if isinstance(value_of(n), Tensor)
-        }
-        if dtypes != {wanted.dtype}:
-            with wanted.fake_mode:
-                made.meta["val"] = _run(functional, node)
-            made_as = graph.call_function(
-                ATEN._to_copy.default, (made,), {"dtype": wanted.dtype}
-            )
-            made_as.meta = dict(node.meta)
-            made = made_as
+    made = _before(node, functional, node.args, node.kwargs)
+    given = map(value_of, node.all_input_nodes)
+    if {v.dtype for v in given if isinstance(v, Tensor)} != {wanted.dtype}:
+        with wanted.fake_mode:
+            made.meta["val"] = _run(functional, node)
+        made = _before(node, ATEN._to_copy.default, (made,), {"dtype": wanted.dtype})
     place = {n: i for i, n in enumerate(graph.nodes)}
     after = place[node]
     written.replace_all_uses_with(made, lambda user: place[user] > after)
