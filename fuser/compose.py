@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fuser import dtypes, ir
-from fuser.build import convert
 from fuser.dtypes import DType, Kind
 from fuser.errors import FormulaError
 from fuser.functions import default_value
 from fuser.ir import Node, Static
 from fuser.lower import Lowering
-from fuser.pipeline import Compiler
-from fuser.program import Output, Program, used
+from fuser.pipeline import Compiler, output_of
+from fuser.program import Program, used
 from fuser.simplify import simplify
 from fuser.specs import TensorSpec
 from fuser.values import NUMBER_DTYPES, Number, Tensor, Tuple, Value
@@ -32,6 +31,7 @@ class Composition:
     def __init__(self, compiler: Compiler, default: DType = dtypes.float32) -> None:
         self.compiler = compiler
         self.default = default
+        self.lowering = Lowering(compiler.functions, compiler.opaque, default)
         self.inputs: list[Node] = []
         self.scalars: list[Node] = []
         self.calls: list[str] = []
@@ -56,9 +56,7 @@ class Composition:
 
     def converted(self, value: Value, dtype: DType) -> Value:
         """The value in another dtype, as `Tensor.to` gives it."""
-        return Lowering(
-            self.compiler.functions, self.compiler.opaque, self.default
-        ).converted(value, dtype)
+        return self.lowering.converted(value, dtype)
 
     def apply(self, operator: str, given: Mapping[str, Value]) -> tuple[Value, ...]:
         """The results of the operator of that full name; defaults are filled in.
@@ -77,30 +75,22 @@ class Composition:
                 bound[argument.name] = default_value(argument)
             else:
                 bound[argument.name] = Static(None)
-        compiler = self.compiler
-        lowering = Lowering(compiler.functions, compiler.opaque, self.default)
-        value = lowering.call(function, bound)
+        value = self.lowering.call(function, bound)
         self.calls.append(operator)
         return value.items if isinstance(value, Tuple) else (value,)
 
     def program(self, name: str, results: Sequence[Value]) -> Program:
         """The program of those results; its inputs and numbers are what they need."""
-        outputs: list[Output] = []
-        for i, value in enumerate(results):
-            called = "result" if len(results) == 1 else f"result{i}"
-            if isinstance(value, Number):
-                dtype = dtypes.default_of(value.kind, self.default)
-                node = convert(value.node, dtype.opmath)
-                outputs.append(Output(called, node, dtype))
-            elif isinstance(value, Tensor):
-                outputs.append(Output(called, value.node, value.dtype))
-            else:
-                raise FormulaError(f"{called} of {name} is no tensor")
+        single = len(results) == 1
+        outputs = tuple(
+            output_of("result" if single else f"result{i}", value, self.default)
+            for i, value in enumerate(results)
+        )
         roots = simplify([o.node for o in outputs])
         return Program(
             name,
             used(tuple(self.inputs), roots),
             used(tuple(self.scalars), roots),
-            tuple(outputs),
+            outputs,
             tuple(self.calls),
         ).with_roots(roots)

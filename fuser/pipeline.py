@@ -108,7 +108,7 @@ class Compiler:
         value = lowering.call(operator.function, bound)
         items = value.items if isinstance(value, Tuple) else (value,)
         outputs = tuple(
-            _output(result, item, default)
+            output_of(result, item, default)
             for result, item in zip(operator.signature.result_names, items, strict=True)
         )
         suffix = "" if default == dtypes.float32 else f" default {default}"
@@ -307,7 +307,7 @@ def _element(leaf: Node) -> Node:
     return ir.cast(leaf, leaf.dtype.opmath)
 
 
-def _output(name: str, value: Value, default: DType) -> Output:
+def output_of(name: str, value: Value, default: DType) -> Output:
     """A result of an operator, which may be a number; or, where it is absent, 0."""
     value = present(value, (), default)
     if isinstance(value, Number):
