@@ -1,8 +1,8 @@
-"""Checks spread over processes.
+"""Work spread over processes.
 
-Comes in: names of operators and how many processes there may be. Goes out: a report for
-each, in that order, as they come. Processes are started afresh, each with one thread of
-torch's; they end with this one, also if it is interrupted.
+Comes in: a function, names to call it with, and how many processes there may be. Goes
+out: what it gives for each, in that order. Processes are started afresh, each with one
+thread of torch's; they end with this one, also if it is interrupted.
 """
 
 from __future__ import annotations
@@ -12,22 +12,27 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from typing import TypeVar
 
 from atentriton.reports import Report
 
+T = TypeVar("T")
 
-def checked(
+
+def spread(
+    work: Callable[[str], T],
     names: Sequence[str],
-    quick: bool,
     jobs: int,
     finished: Callable[[str], None] = lambda name: None,
-) -> Iterator[Report]:
-    """The report on each; `finished` is called with each name once it is done."""
-    if jobs <= 1 or len(names) <= 1:
-        from atentriton.checking import check
+) -> Iterator[T]:
+    """What `work` gives for each name; `finished` is called with each that is done.
 
+    `work` and what it gives are pickled where there are several processes.
+    """
+    if jobs <= 1 or len(names) <= 1:
         for name in names:
-            yield check(name, quick=quick)
+            yield work(name)
             finished(name)
         return
     # What torch says of its own operators, such as of buffers that it resizes.
@@ -37,7 +42,7 @@ def checked(
     )
     processes = None
     try:
-        found = {pool.submit(_check, name, quick): name for name in names}
+        found = {pool.submit(work, name): name for name in names}
         processes = dict(pool._processes)
         for future in as_completed(found):
             finished(found[future])
@@ -51,14 +56,24 @@ def checked(
     pool.shutdown()
 
 
-def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    import torch
-
-    torch.set_num_threads(1)
+def checked(
+    names: Sequence[str],
+    quick: bool,
+    jobs: int,
+    finished: Callable[[str], None] = lambda name: None,
+) -> Iterator[Report]:
+    """The report on each operator."""
+    return spread(partial(_check, quick=quick), names, jobs, finished)
 
 
 def _check(name: str, quick: bool) -> Report:
     from atentriton.checking import check
 
     return check(name, quick=quick)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    import torch
+
+    torch.set_num_threads(1)

@@ -111,6 +111,24 @@ def one_of(what: str, names: Iterable[str]) -> Callable[[str], str]:
     return parse
 
 
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """The option --jobs."""
+    parser.add_argument(
+        "--jobs",
+        type=_processes,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes to work in (default: %(default)s)",
+    )
+
+
+def _processes(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{count} is no number of processes")
+    return count
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """The option --json."""
     parser.add_argument(

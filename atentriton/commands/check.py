@@ -11,7 +11,6 @@ in float64 and complex128 alone. Exit status 1 if anything is wrong.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Iterator
 
 from rich.console import Console
@@ -19,6 +18,7 @@ from rich.table import Table
 
 from atentriton.commands import UsageError
 from atentriton.commands._console import (
+    add_jobs,
     add_json,
     console,
     counting,
@@ -45,13 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", help="float64 and complex128 alone"
     )
     parser.add_argument("--all", action="store_true", help="every operator, in full")
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="processes to work in (default: %(default)s)",
-    )
+    add_jobs(parser)
     add_json(parser)
 
 

@@ -8,26 +8,26 @@ in the cache already is not compiled again. Exit status 1 if a kernel cannot be 
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from atentriton.commands._console import (
+    add_jobs,
     add_json,
     console,
+    counting,
     emit,
     escape,
     one_of,
     table,
 )
 from atentriton.commands._formulas import compiler_of, operator_names
+from atentriton.workers import spread
 from fuser.dtypes import DTYPES
 
 NAME = "warm"
@@ -49,20 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"again for several; default: {', '.join(COMMON)}",
     )
     parser.add_argument("--device", help="default: cuda where there is a GPU, or cpu")
-    parser.add_argument(
-        "--jobs",
-        type=_positive,
-        default=os.cpu_count() or 1,
-        help="processes; default: one a core",
-    )
+    add_jobs(parser)
     add_json(parser)
-
-
-def _positive(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{count} is no number of processes")
-    return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +69,9 @@ def run(args: argparse.Namespace) -> int:
     device = args.device or _device()
     begin, out = perf_counter(), console()
     jobs = min(args.jobs, len(names))
-    found = list(_shown(out, names, warmed(names, dtypes, device, jobs)))
-    found.sort(key=lambda one: one.name)
+    work = partial(warm, dtypes=dtypes, device=device)
+    with counting(out, len(names)) as finished:
+        found = sorted(spread(work, names, jobs, finished), key=lambda one: one.name)
     seconds = perf_counter() - begin
     compiled = sum(one.compiled for one in found)
     if args.json:
@@ -122,27 +111,6 @@ def _device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def warmed(
-    names: Sequence[str], dtypes: Sequence[str], device: str, jobs: int
-) -> Iterator[Warmed]:
-    """Each operator as it is done, in whatever order."""
-    if jobs <= 1:
-        for name in names:
-            yield warm(name, dtypes, device)
-        return
-    # Processes begin afresh: one that has started threads cannot be copied safely.
-    context = get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_alone) as pool:
-        for done in as_completed([pool.submit(warm, n, dtypes, device) for n in names]):
-            yield done.result()
-
-
-def _alone() -> None:
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def warm(name: str, dtypes: Sequence[str], device: str) -> Warmed:
@@ -200,19 +168,6 @@ def _call(name: str, dtype: Any, device: str) -> Callable[[], object] | None:
             subject.call(ours, "backward")()
 
     return call
-
-
-def _shown(
-    out: Console, names: Sequence[str], found: Iterator[Warmed]
-) -> Iterator[Warmed]:
-    """The same, with a bar in a terminal that says which one was done last."""
-    shown = out.is_terminal and not out.quiet
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=out, transient=True, disable=not shown) as bar:
-        task = bar.add_task("", total=len(names))
-        for one in found:
-            bar.update(task, description=one.name, advance=1)
-            yield one
 
 
 def show(out: Console, found: Sequence[Warmed]) -> None:
