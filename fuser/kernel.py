@@ -8,6 +8,7 @@ strides of the other dimensions, are arguments of the compiled kernel, never par
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuser.dtypes import DType
@@ -120,6 +121,15 @@ def writes(statement: Statement) -> tuple[str, ...]:
     return statement.state if isinstance(statement, Repeat) else (statement.name,)
 
 
+def typed(statement: Statement) -> Iterable[tuple[str, DType]]:
+    """The same names, with the types of the values."""
+    if isinstance(statement, Repeat):
+        return zip(statement.state, statement.dtypes, strict=True)
+    if isinstance(statement, Assign):
+        return [(statement.name, statement.node.dtype)]
+    return [(statement.name, statement.dtype)]
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """Element of the output operand = value (or, for a complex one, two values).
@@ -131,6 +141,11 @@ class Store:
     operand: Operand
     values: tuple[Value, ...]
     dtype: DType
+
+
+def stored(stores: Iterable[Store]) -> set[str]:
+    """The names of the values that are stored."""
+    return {v for s in stores for v in s.values if isinstance(v, str)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from fuser.kernel import (
     Assign,
     Kernel,
     Operand,
-    Repeat,
     Statement,
     reads,
+    stored,
+    typed,
     writes,
 )
 from fuser.optable import PRIMITIVES
@@ -142,20 +143,12 @@ def _values(kernel: Kernel, level: Levels) -> dict[str, DType]:
     """What an element needs and is computed outside of blocks, with its type."""
     known = {a.name: a.dtype for a in kernel.arguments}
     for statement in (*level.prologue, *level.row):
-        known.update(_typed(statement))
-    needed = {v for s in kernel.stores for v in s.values if isinstance(v, str)}
+        known.update(typed(statement))
+    needed = stored(kernel.stores)
     for statement in level.body:
         needed |= reads(statement)
     made = {name for s in level.body for name in writes(s)}
     return {n: d for n, d in known.items() if n in needed - made}
-
-
-def _typed(statement: Statement) -> Iterable[tuple[str, DType]]:
-    if isinstance(statement, Repeat):
-        return zip(statement.state, statement.dtypes, strict=True)
-    if isinstance(statement, Assign):
-        return [(statement.name, statement.node.dtype)]
-    return [(statement.name, statement.dtype)]
 
 
 def _parts(operand: Operand) -> int:

@@ -13,7 +13,17 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from fuser.dtypes import DType, int32, int64
-from fuser.kernel import Assign, Load, Repeat, Statement, Store, Value, reads, writes
+from fuser.kernel import (
+    Load,
+    Repeat,
+    Statement,
+    Store,
+    Value,
+    reads,
+    stored,
+    typed,
+    writes,
+)
 
 LANES = 16
 
@@ -54,12 +64,12 @@ class _Lanes:
         self.stores = stores
         self.checks = checks
         self.steps = _steps(statements)
-        self.dtypes = {name: d for s in statements for name, d in _typed(s)}
+        self.dtypes = {name: d for s in statements for name, d in typed(s)}
         self.kept = self.find_kept()
 
     def find_kept(self) -> dict[str, DType]:
         """The values that a step after that which makes them reads."""
-        kept = _stored(self.stores)
+        kept = stored(self.stores)
         for step in self.steps:
             made = {name for s in step for name in writes(s)}
             read = {name for s in step for name in reads(s)}
@@ -123,7 +133,7 @@ class _Lanes:
 
     def write(self) -> list[str]:
         inside = ["const int64_t i = block + lane;"]
-        inside += self.fetch(_stored(self.stores))
+        inside += self.fetch(stored(self.stores))
         for store in self.stores:
             inside += self.printer.store(store)
         return over_lanes(inside)
@@ -177,19 +187,6 @@ def _steps(statements: Sequence[Statement]) -> list[list[Statement]]:
 
 def _is_long(statement: Statement) -> bool:
     return isinstance(statement, Repeat) and not is_short(statement)
-
-
-def _typed(statement: Statement) -> Iterable[tuple[str, DType]]:
-    if isinstance(statement, Repeat):
-        return zip(statement.state, statement.dtypes, strict=True)
-    if isinstance(statement, Assign):
-        return [(statement.name, statement.node.dtype)]
-    return [(statement.name, statement.dtype)]
-
-
-def _stored(stores: Sequence[Store]) -> set[str]:
-    """The names of the values that are stored."""
-    return {v for s in stores for v in s.values if isinstance(v, str)}
 
 
 def is_short(loop: Repeat) -> bool:
