@@ -45,6 +45,11 @@ def aten(name: str) -> Any:
     return getattr(packet, overload or "default", None)
 
 
+def in_torch(name: str) -> bool:
+    """Whether the installed PyTorch has the operator."""
+    return aten(name) is not None
+
+
 def is_valued(name: str) -> bool:
     """Whether the operator has a value of its own: a formula or a builder.
 
@@ -52,7 +57,7 @@ def is_valued(name: str) -> bool:
     helper, and no operator.
     """
     known = compiler()
-    if name not in known.entries and not _in_torch(name):
+    if name not in known.entries and not in_torch(name):
         return False
     function = known.functions.by_name.get(name)
     return function is not None and function.promotes is not None
@@ -100,13 +105,7 @@ def verdict_on(name: str) -> Verdict | None:
         return None
     from fuser.classify import verdict
 
-    return verdict(compiler(), entry, _in_torch)
-
-
-def _in_torch(name: str) -> bool:
-    base, _, overload = name.partition(".")
-    packet = getattr(torch.ops.aten, base, None)
-    return packet is not None and hasattr(packet, overload or "default")
+    return verdict(compiler(), entry, in_torch)
 
 
 def formulas(name: str) -> list[str]:

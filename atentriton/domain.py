@@ -8,7 +8,7 @@ one element, keeps us from giving what PyTorch would not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,32 +17,31 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes as plainly
 
 from atentriton import catalogue
-from fuser.signatures import Signature
+
+Call = Callable[[Sequence[Any], Any], Any]  # values in order, and an operator
 
 # On a machine without a GPU some of PyTorch's operators lack half types, which ours
 # take: for real numbers nothing is asked.
 REAL = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-def check(name: str, signature: Signature, values: Sequence[Any]) -> None:
+def check(name: str, values: Sequence[Any], call: Call) -> None:
     """NotImplementedError or RuntimeError where torch's operator refuses the dtypes."""
     dtypes = {v.dtype for v in values if isinstance(v, Tensor)}
     if dtypes.issubset(REAL):
         return
     if name.endswith("_backward") and not any(d.is_complex for d in dtypes):
         return  # some divide by an integer 0 that was a fraction, and end the process
-    ask(name, signature, values)
+    ask(name, values, call)
 
 
-def ask(name: str, signature: Signature, values: Sequence[Any]) -> None:
-    """Call torch's operator, if there is one, on one element for each tensor."""
+def ask(name: str, values: Sequence[Any], call: Call) -> None:
+    """Let `call` call torch's operator, if there is one, on an element a tensor."""
     operator = catalogue.aten(name)
     if operator is None:
         return
     with torch.no_grad(), temporarily_clear_interpreter_stack(), plainly():
-        pairs = list(zip(signature.arguments, map(_one, values), strict=True))
-        plain = [v for a, v in pairs if not a.kwarg_only]
-        operator(*plain, **{a.name: v for a, v in pairs if a.kwarg_only})
+        call([_one(v) for v in values], operator)
 
 
 def _one(value: Any) -> Any:

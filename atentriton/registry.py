@@ -127,7 +127,7 @@ class Registered(Binder):
         return found
 
     def _made(self, values: Sequence[Any], marks: Sequence[bool]) -> Routine:
-        given = self.operator, self.signature, values
+        given = self.operator, values, self.redispatch
         if not self.along:
             domain.check(*given)
         specs = specs_of(self.signature, values, marks)

@@ -44,6 +44,7 @@ def floating(dtype: Any) -> list[str]:
     """The operators that run by kernels of ours on tensors of that dtype."""
     from atentriton import catalogue, samples
     from atentriton.programs import compiler
+    from atentriton.speed import Subject
 
     found: list[str] = []
     for name in sorted(catalogue.valued()):
@@ -52,11 +53,8 @@ def floating(dtype: Any) -> list[str]:
             continue
         try:
             values = samples.arguments(signature, dtype, samples.settings(signature)[0])
-            pairs = list(zip(signature.arguments, values, strict=True))
-            theirs(
-                *(v for a, v in pairs if not a.kwarg_only),
-                **{a.name: v for a, v in pairs if a.kwarg_only},
-            )
+            args, named = Subject(signature, tuple(values)).arguments(values)
+            theirs(*args, **named)
         except (RuntimeError, NotImplementedError, TypeError):
             continue
         found.append(name)
@@ -84,6 +82,18 @@ def bars(
 
     False where matplotlib is not installed.
     """
+    return grouped(path, title, names, series, f"times as fast as {over}", True)
+
+
+def grouped(
+    path: Path,
+    title: str,
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    label: str,
+    ratios: bool = False,
+) -> bool:
+    """Draw bars, a group for each name; as for `bars` if they are ratios."""
     try:
         import matplotlib
 
@@ -93,18 +103,22 @@ def bars(
         return False
     figure, axes = pyplot.subplots(figsize=(max(6.0, 0.8 * len(names)), 4.0))
     width = 0.8 / max(len(series), 1)
-    for k, (label, values) in enumerate(series.items()):
+    base = 1 if ratios else 0
+    for k, (called, values) in enumerate(series.items()):
         places = [i + (k - (len(series) - 1) / 2) * width for i in range(len(names))]
         shown = [v if v is not None else float("nan") for v in values]
-        axes.bar(places, [v - 1 for v in shown], width, bottom=1, label=label)
-    axes.axhline(1, color="black", linewidth=0.8)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda v, _: f"{v:g}x")
-    axes.yaxis.set_minor_formatter(lambda v, _: f"{v:g}x" if v in (2, 5, 0.5) else "")
+        axes.bar(places, [v - base for v in shown], width, bottom=base, label=called)
+    axes.axhline(base, color="black", linewidth=0.8)
+    if ratios:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda v, _: f"{v:g}x")
+        axes.yaxis.set_minor_formatter(
+            lambda v, _: f"{v:g}x" if v in (2, 5, 0.5) else ""
+        )
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_ylabel(f"times as fast as {over}")
+    axes.set_ylabel(label)
     axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, ncols=2, fontsize=8)
     figure.tight_layout()
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=120)

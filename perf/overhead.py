@@ -178,33 +178,15 @@ def over_eager(rows: Sequence[Row]) -> Any:
 
 def draw(path: Path, title: str, rows: Sequence[Row]) -> bool:
     """Bars of what a call costs over eager; False where matplotlib is missing."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        return False
     names = list(dict.fromkeys(row.name for row in rows))
     found = {(row.name, row.mode): row for row in rows}
-    figure, axes = pyplot.subplots(figsize=(max(6.0, 0.6 * len(names)), 4.0))
-    series = [(mode, way) for mode in MODES for way in ("ops", "use")]
-    width = 0.8 / len(series)
-    for k, (mode, way) in enumerate(series):
-        places = [i + (k - (len(series) - 1) / 2) * width for i in range(len(names))]
-        cells = [found.get((name, mode)) for name in names]
-        over = [getattr(c, way) - c.eager if c else float("nan") for c in cells]
-        axes.bar(places, over, width, label=f"{MODES[mode]}, {way}")
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    axes.set_ylabel("µs over eager")
-    axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False, ncols=3, fontsize=8)
-    figure.tight_layout()
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    return True
+    series: dict[str, list[float | None]] = {}
+    for mode in MODES:
+        for way in ("ops", "use"):
+            cells = [found.get((name, mode)) for name in names]
+            over = [getattr(c, way) - c.eager if c else None for c in cells]
+            series[f"{MODES[mode]}, {way}"] = over
+    return _common.grouped(path, title, names, series, "µs over eager")
 
 
 if __name__ == "__main__":

@@ -119,6 +119,8 @@ def known_functions() -> frozenset[str]:
 
 def items(path: Path | None = None) -> list[Item]:
     """All entries of the file (ours if None), in its order."""
+    from atentriton.catalogue import in_torch
+
     made = compiler_of(path)
     entries = list(made.entries.values())
     verdicts = classify(made, entries, in_torch)
@@ -127,15 +129,6 @@ def items(path: Path | None = None) -> list[Item]:
         Item(entry, verdict, sections.of(entry.span))
         for entry, verdict in zip(entries, verdicts, strict=True)
     ]
-
-
-def in_torch(name: str) -> bool:
-    """Whether the installed PyTorch has the operator."""
-    import torch
-
-    base, _, overload = name.partition(".")
-    packet = getattr(torch.ops.aten, base, None)
-    return packet is not None and (overload or "default") in packet.overloads()
 
 
 def counts(found: Iterable[Item]) -> dict[str, int]:

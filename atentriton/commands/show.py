@@ -27,7 +27,6 @@ from atentriton.commands._formulas import (
     MEANING,
     compiler_of,
     file_of,
-    in_torch,
     operator_name,
     place,
 )
@@ -104,6 +103,8 @@ def run(args: argparse.Namespace) -> int:
         _check_assembly(target)
     found = stages(made, name, dtype(args.dtype), dict(args.given))
     entry = found.operator.entry
+    from atentriton.catalogue import in_torch
+
     judged = verdict(made, entry, in_torch) if entry is not None else None
     if args.given and not found.programs:
         raise UsageError(f"{name}: {found.missing['value']}")
