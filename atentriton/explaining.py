@@ -93,9 +93,7 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Explanation
 
 
 def _operators(decisions: tuple[Decision, ...]) -> Table:
-    table = Table(box=None, header_style="bold", title_justify="left")
-    for heading in ("operator", "ran as", "why"):
-        table.add_column(heading, overflow="fold")
+    table = _table("operator", "ran as", "why")
     for decision, times in Counter(decisions).items():
         why = decision.reason.strip().splitlines()
         name = decision.operator + _times(times)
@@ -105,10 +103,7 @@ def _operators(decisions: tuple[Decision, ...]) -> Table:
 
 def _regions(graph: FusedGraph) -> Table:
     """The regions of a graph, with what they save over the operators one by one."""
-    table = Table(box=None, header_style="bold", title_justify="left")
-    for heading in ("region", "read", "written", "saved", "unfused", "ends at"):
-        right = heading in ("read", "written", "saved", "unfused")
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    table = _table("region", "read", "written", "saved", "unfused", "ends at")
     for account in graph.accounts:
         unfused = " + ".join(f"{n:,}" for n in account.unfused)
         names = ", ".join(account.operators)
@@ -119,10 +114,7 @@ def _regions(graph: FusedGraph) -> Table:
 
 
 def _programs(launches: tuple[Launched, ...]) -> Table:
-    table = Table(box=None, header_style="bold", title_justify="left")
-    for heading in ("program", "kernels", "elements", "read", "written", "formulas"):
-        right = heading in ("elements", "read", "written")
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    table = _table("program", "kernels", "elements", "read", "written", "formulas")
     for launch, times in Counter(launches).items():
         table.add_row(
             launch.lineage + _times(times),
@@ -132,6 +124,18 @@ def _programs(launches: tuple[Launched, ...]) -> Table:
             f"{launch.written:,}",
             "; ".join(f for f in launch.formulas if " -> " not in f),
         )
+    return table
+
+
+# Columns of numbers.
+_NUMBERS = ("elements", "read", "written", "saved", "unfused")
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, header_style="bold", title_justify="left")
+    for heading in headings:
+        justify = "right" if heading in _NUMBERS else "left"
+        table.add_column(heading, justify=justify, overflow="fold")
     return table
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,19 +10,8 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from atentriton.dynamo import atentriton as backend
-
-F64 = torch.float64
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-def leaf(*shape: int) -> Tensor:
-    return torch.randn(shape, dtype=F64, requires_grad=True)
+from tests.compiled import F64, leaf
+from tests.compiled import fresh as fresh
 
 
 def layer(x: Tensor, w: Tensor, b: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -21,20 +21,10 @@ from atentriton import explain
 from atentriton.decisions import FellBack
 from atentriton.dynamo import atentriton as backend
 from atentriton.settings import strict
+from tests.compiled import F64, leaf
+from tests.compiled import fresh as fresh
 
-F64 = torch.float64
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-def leaf(*shape: int) -> Tensor:
-    return torch.randn(shape, dtype=F64, requires_grad=True)
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
