@@ -56,7 +56,11 @@ def __getattr__(name: str) -> Any:
         return import_module("atentriton.ops")
     place = _PLACES.get(name)
     if place is None:
-        raise AttributeError(f"module 'atentriton' has no attribute '{name}'")
+        from fuser.errors import nearest
+
+        guess = None if name.startswith("_") else nearest(name, __all__)
+        hint = f"; did you mean '{guess}'?" if guess else ""
+        raise AttributeError(f"module 'atentriton' has no attribute '{name}'{hint}")
     return getattr(import_module(f"atentriton.{place}"), name)
 
 

@@ -144,7 +144,15 @@ def chosen(
 
 
 def _list(given: Iterable[str]) -> Iterable[str]:
-    return (given,) if isinstance(given, str) else given
+    names = (given,) if isinstance(given, str) else given
+    try:
+        names = tuple(names)
+    except TypeError:
+        names = (given,)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"operators are given by their names, not as {name!r}")
+    return names
 
 
 def _known(name: str) -> str:

@@ -76,16 +76,17 @@ def fuse(function: Any = None, *, partial: bool = False) -> Any:
     """
     if function is None:
         return functools.partial(fuse, partial=partial)
+    if not callable(function):
+        raise TypeError(f"fuse takes a function of tensors, not {function!r}")
     return FusedFunction(function, partial)
 
 
 class FusedFunction:
     """What `fuse` makes of a function."""
 
-    __qualname__: str
-
     def __init__(self, function: Callable[..., Any], partial: bool = False) -> None:
         functools.update_wrapper(self, function)
+        self.__qualname__ = getattr(function, "__qualname__", repr(function))
         self.function = function
         self.partial = partial
         self.traces: dict[Any, list[_Made]] = {}
@@ -117,6 +118,8 @@ class FusedFunction:
         opened = _Opened(leaves)
         if any(type(v) not in gate.PLAIN for v in opened.tensors):
             return self.function(*args, **kwargs)  # a subclass sees the operators
+        for reason in filter(None, map(gate.unusual, opened.tensors)):
+            raise FusionError(f"{self.__qualname__} cannot be one kernel: {reason}")
         made = self.graph(opened, tree)
         decided(self.__qualname__, "fused")
         if watch.on:
@@ -157,16 +160,33 @@ class FusedFunction:
 
         try:
             traced = trace(flat, opened.values)
+        except FusionError:
+            raise
         except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
             raise FusionError(
                 f"{self.__qualname__} looks at the elements of a tensor, which decide "
                 f"what it computes; a kernel cannot{innermost(error)}"
+            ) from error
+        except Exception as error:
+            self._try(flat, opened)
+            what = str(error).partition("\n")[0]
+            raise FusionError(
+                f"{self.__qualname__} cannot be traced: {what}{innermost(error)}"
             ) from error
         self._check_captured(traced)
         rewritten = rewrite(traced.module)
         if not self.partial:
             self._refuse(rewritten, flat, opened.values)
         return _Made(traced, rewritten, trees[-1])
+
+    def _try(self, flat: Callable[..., Any], opened: _Opened) -> None:
+        """Call the function as it is, on copies: what is wrong without us, too, such as
+        sizes that do not match, PyTorch says better."""
+        copies = [
+            v.detach().clone() if isinstance(v, Tensor) else v for v in opened.values
+        ]
+        with torch.no_grad():
+            flat(*copies)
 
     def _check_captured(self, traced: Traced) -> None:
         """FusionError for tensors that the function has from elsewhere."""

@@ -65,6 +65,15 @@ def plain(tensor: Tensor) -> bool:
     return known
 
 
+def unusual(tensor: Tensor) -> str:
+    """What keeps kernels from the tensor, whatever its dtype; nothing for most."""
+    if tensor.layout is not torch.strided:
+        return f"an argument's layout is {tensor.layout}"
+    if tensor.is_quantized:
+        return "an argument is quantized"
+    return "an argument is nested" if tensor.is_nested else ""
+
+
 def direct(tensors: Iterable[Tensor]) -> bool:
     """Whether the call may skip the dispatcher."""
     return unwatched() and all(map(plain, tensors))

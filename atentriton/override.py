@@ -299,10 +299,6 @@ def _unsupported(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         if isinstance(value, Tensor):
             if type(value) not in gate.PLAIN:
                 return f"an argument is a {type(value).__name__}"
-            if value.layout is not torch.strided:
-                return f"an argument's layout is {value.layout}"
-            if value.is_quantized:
-                return "an argument is quantized"
-            if value.is_nested:
-                return "an argument is nested"
+            if reason := gate.unusual(value):
+                return reason
     return ""

@@ -44,9 +44,9 @@ def _flag(environment: Any, name: str) -> bool:
 
 def _backend(name: str) -> Backend:
     for backend in BACKENDS:
-        if backend == name.strip().lower():
+        if backend == str(name).strip().lower():
             return backend
-    guess = nearest(name, BACKENDS)
+    guess = nearest(str(name), BACKENDS)
     hint = f"; did you mean '{guess}'?" if guess else ""
     raise ValueError(
         f"there is no backend called {name!r}{hint}; there is {', '.join(BACKENDS)}"

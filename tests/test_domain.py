@@ -22,6 +22,9 @@ REFUSED: dict[str, Callable[[Any], Tensor]] = {
     "lgamma of complex": lambda o: o.lgamma(COMPLEX),
     "maximum of complex": lambda o: o.maximum(COMPLEX, COMPLEX),
     "neg of bool": lambda o: o.neg(BOOL),
+    "gelu by another name": lambda o: (
+        o.gelu if o is ops else torch.nn.functional.gelu
+    )(torch.rand(2), approximate="tan"),
     "sub of bool": lambda o: o.sub(BOOL, BOOL),
     "xlogy of complex": lambda o: o.xlogy(COMPLEX, 2),
 }

@@ -344,3 +344,16 @@ def test_inside_of_another_compiler() -> None:
     assert_close(found, right)
     assert_close(grad(found.sum(), given), grad(right.sum(), given))
     torch._dynamo.reset()
+
+
+def test_what_cannot_be_fused_is_said_in_words() -> None:
+    with pytest.raises(TypeError, match="takes a function of tensors, not 3"):
+        fuse(3)  # type: ignore[call-overload]
+    x = leaf(3, 4)
+    with pytest.raises(RuntimeError, match=r"size of tensor a \(4\) must match"):
+        swiglu(x, leaf(3))
+    with pytest.raises(FusionError, match=r"layout is torch\.sparse_coo"):
+        swiglu(x.detach().to_sparse(), x)
+    with pytest.raises(FusionError, match="cannot be traced") as error:
+        fuse(lambda y: torch.from_numpy(y.numpy()))(x)  # the place
+    assert "# the place" in str(error.value)

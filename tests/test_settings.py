@@ -140,3 +140,12 @@ def test_names_of_the_package() -> None:
         assert getattr(atentriton, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'ues'"):
         atentriton.ues  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_things_that_are_no_names() -> None:
+    with pytest.raises(ValueError, match="no backend called 3; there is auto"):
+        settings.backend(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="given by their names, not as 5"):
+        atentriton.use(include=5)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="'fused'; did you mean 'fuse'"):
+        getattr(atentriton, "fused")  # noqa: B009
