@@ -10,6 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from atentriton.helpers import linalg
+from atentriton.helpers import (
+    cholesky,
+    ctc,
+    cumulative,
+    determinants,
+    indexing,
+    linalg,
+    lu,
+    memory,
+    reductions,
+    sampling,
+    sparse,
+    spectral,
+    views,
+)
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {**linalg.FUNCTIONS}
+_THEMES = (
+    *(cholesky, ctc, cumulative, determinants, indexing, linalg, lu, memory),
+    *(reductions, sampling, sparse, spectral, views),
+)
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: function for theme in _THEMES for name, function in theme.FUNCTIONS.items()
+}

@@ -1,4 +1,4 @@
-"""Gradients of matrix products, after torch/csrc/autograd/FunctionsManual.cpp.
+"""Gradients of products, after torch/csrc/autograd/FunctionsManual.cpp.
 
 `grad` is the gradient of a product of two matrices, `sizes` and `strides` belong to the
 matrix whose gradient is wanted, `alpha` is the number by which the product was
@@ -45,7 +45,16 @@ def _scaled(product: Tensor, alpha: Any) -> Tensor:
     return product if alpha == 1 else product * alpha
 
 
+def default_cross_dim(dim: int | None, sizes: Sequence[int]) -> int:
+    """The dimension of a cross product: the first with 3 elements where none is given.
+
+    `sizes` are those of the first factor.
+    """
+    return list(sizes).index(3) if dim is None else dim
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "default_cross_dim": default_cross_dim,
     "mm_mat1_backward": mm_mat1_backward,
     "mm_mat2_backward": mm_mat2_backward,
 }
