@@ -42,7 +42,8 @@ def fits(argument: Argument, value: Any, exact: bool = False) -> bool:
     types = TYPES.get(argument.type.base, ())
     if argument.is_list:
         if isinstance(value, list | tuple):
-            return all(isinstance(v, types) for v in value)
+            absent = argument.type.suffixes[0] == "?"
+            return all(isinstance(v, types) or (absent and v is None) for v in value)
         return argument.type.size is not None and isinstance(value, types)
     if isinstance(value, types):
         return True

@@ -74,8 +74,10 @@ DUNDERS: Mapping[str, str] = {
     "__ixor__": "bitwise_xor_",
 }
 
-# Kinds of operators that run by formulas.
+# Kinds of operators that run by formulas; the last only where they are asked for by
+# name: its values and most of its derivatives are PyTorch's work either way.
 _OURS = ("fused", "in_place", "matrix")
+_BY_NAME = (*_OURS, "composite")
 
 
 class UnknownOperatorError(ValueError):
@@ -89,15 +91,13 @@ def bases() -> frozenset[str]:
 
 
 @cache
-def replaced(base: str) -> bool:
-    """Whether an operator of that base name, of `bases`, runs by formulas."""
+def replaced(base: str, by_name: bool = False) -> bool:
+    """Whether an operator of that base name, of `bases`, runs by formulas; `by_name`:
+    where it has been asked for by its name."""
     names = catalogue.names()
     overloads = (*names.get(base, ()), *names.get(f"{base}_", ()))
-    return any(map(_computed, overloads))
-
-
-def _computed(name: str) -> bool:
-    return catalogue.card_of(name).kind in _OURS
+    kinds = _BY_NAME if by_name else _OURS
+    return any(catalogue.card_of(name).kind in kinds for name in overloads)
 
 
 def _plain(base: str) -> str:
@@ -158,7 +158,7 @@ def _list(given: Iterable[str]) -> Iterable[str]:
 def _known(name: str) -> str:
     base = ALIASES.get(_plain(name), _plain(name))
     if base in bases():
-        if replaced(base):
+        if replaced(base, by_name=True):
             return base
         raise UnknownOperatorError(f"{name} is PyTorch's own: it has no formula to run")
     if "." in name:

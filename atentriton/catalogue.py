@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Card:
     """An operator, and what runs for it.
 
-    `kind` is "fused", "in_place", "matrix", "torch" or "not_yet"; `reason` says why it
-    is one of the last two. `functional` is the operator that an in-place one computes,
-    and `lines` are the formulas.
+    `kind` is "fused", "in_place", "matrix", "composite", "torch" or "not_yet";
+    `reason` says why it is one of the last two. `functional` is the operator that an
+    in-place one computes, and `lines` are the formulas.
     """
 
     name: str
@@ -37,17 +37,40 @@ class Card:
 
 
 def aten(name: str) -> Any:
-    """torch's own operator of that full name, or None."""
+    """torch's own operator of that full name, or None.
+
+    One that torch has retired is a function made of what has replaced it.
+    """
     base, _, overload = name.partition(".")
     packet = getattr(torch.ops.aten, base, None)
-    if packet is None:
-        return None
-    return getattr(packet, overload or "default", None)
+    found = getattr(packet, overload or "default", None)
+    if found is None:
+        from atentriton.helpers import retired  # few programs need it
+
+        found = retired.VALUES.get(name)
+    return found
 
 
 def in_torch(name: str) -> bool:
     """Whether the installed PyTorch has the operator."""
     return aten(name) is not None
+
+
+class _Torch:
+    """What PyTorch and the helpers over tensors have, for the verdicts."""
+
+    def has(self, operator: str) -> bool:
+        return in_torch(operator)
+
+    def runs(self, function: str) -> bool:
+        from atentriton.evaluate import QUESTIONS
+        from atentriton.helpers import FUNCTIONS
+
+        ours = function in FUNCTIONS or function in QUESTIONS
+        return ours or hasattr(torch.ops.aten, function)
+
+
+RUNTIME = _Torch()
 
 
 def is_valued(name: str) -> bool:
@@ -105,7 +128,7 @@ def verdict_on(name: str) -> Verdict | None:
         return None
     from fuser.classify import verdict
 
-    return verdict(compiler(), entry, in_torch)
+    return verdict(compiler(), entry, RUNTIME)
 
 
 def formulas(name: str) -> list[str]:
@@ -195,7 +218,8 @@ def _made(name: str) -> Card:
     verdict = verdict_on(name)
     if verdict is None:
         return card(kind="fused", reason="")
-    kind = verdict.kind if verdict.kind in ("not_yet", "matrix") else "torch"
+    ours = verdict.kind in ("matrix", "composite", "not_yet")
+    kind = verdict.kind if ours else "torch"
     return card(kind=kind, reason=verdict.reason)
 
 

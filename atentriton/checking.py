@@ -8,14 +8,26 @@ what that dtype costs torch's own operator is allowed to ours, too.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from atentriton import catalogue, edges, exceptions, operators, opinfos, samples, trials
+from atentriton import (
+    calls,
+    catalogue,
+    edges,
+    exceptions,
+    operators,
+    opinfos,
+    samples,
+    trials,
+)
+from atentriton.calls import flattened, grouped
 from atentriton.cases import REFUSALS, Case, Cases
 from atentriton.comparing import ALLOWED, LEAST, compare, mismatch
 from atentriton.numerical import batched, mistakes
@@ -44,17 +56,20 @@ def check(name: str, *, quick: bool = False) -> Report:
         return Report(name, "nothing", ours.reason)
     if isinstance(ours, operators.Torch):  # there is nothing to compare
         return Report(name, "torch", ours.reason)
-    matrix = isinstance(ours, operators.Matrix)
-    report = Report(name, "formulas" if matrix else "kernels")
+    composite = isinstance(ours, operators.Composite)
+    report = Report(name, "formulas" if composite else "kernels")
     theirs = catalogue.aten(name)
+    whole = composite and ours.kind == "composite"
     try:
-        check = _Check(report, ours, theirs)
-        if theirs is None:
-            check.differences()
-        else:
-            check.run(quick)
+        with warnings.catch_warnings():  # of torch's, that it will retire an operator
+            warnings.simplefilter("ignore")
+            check = (_Whole if whole else _Check)(report, ours, theirs)
+            if theirs is None:
+                check.differences()
+            else:
+                check.run(quick)
     except NotImplementedError as error:  # arguments that samples.py cannot draw
-        report.skipped = dict.fromkeys(KINDS, str(error))
+        report.skipped = dict.fromkeys(KINDS, _in_short(error))
     return report
 
 
@@ -69,8 +84,8 @@ class _Check:
     def __init__(self, report: Report, ours: operators.Overload, theirs: Any) -> None:
         self.report = report
         self.signature = compiler().operator(report.name).signature
-        self.inplace = isinstance(ours, operators.InPlace)
-        note = "torch's product, our derivatives" if report.runs == "formulas" else ""
+        self.inplace = self.signature.inplace or isinstance(ours, operators.InPlace)
+        note = "torch's value, our derivatives" if report.runs == "formulas" else ""
         self.inaccuracy, report.note = exceptions.INACCURATE.get(
             report.name, (0.0, note)
         )
@@ -135,6 +150,8 @@ class _Check:
             return None
         wide = self.wide(case, plain)
         self.compare("value", case, plain, wide, lambda: self.ours(case.values))
+        if (name := _name(case.dtype)) not in self.report.dtypes:
+            self.report.dtypes.append(name)
         return wide
 
     def wide(self, case: Case, plain: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -242,23 +259,26 @@ class _Check:
         """torch's own checks of derivatives, on few elements."""
         small = samples.Arrangement("small", ((2, 3),))
         for case in self.cases.of(DOUBLE, small):
-            try:
-                self.theirs(case.values)
-            except REFUSALS:  # such as complex numbers
-                continue
-            for part, message in batched(self.ours, case.values, case.leaves):
-                measure = Measure(exact=False)
-                if message is not None:
-                    theirs = dict(batched(self.theirs, case.values, case.leaves))
-                    if theirs.get(part, "torch has none") is not None:
-                        why = f"{part}: torch's own fails so too: {theirs.get(part)}"
-                        self.skip("gradcheck", why)
-                        self.excepted("gradcheck fails for torch's operator as well")
-                        continue
-                    self.fail("gradcheck", case, f"{part}: {message}")
-                else:
-                    self.report.passed += 1
-                self.report.measures.setdefault("gradcheck", measure).cases += 1
+            self.gradcheck(case)
+
+    def gradcheck(self, case: Case) -> None:
+        try:
+            self.theirs(case.values)
+        except REFUSALS:  # such as complex numbers
+            return
+        for part, message in batched(self.ours, case.values, case.leaves):
+            measure = Measure(exact=False)
+            if message is not None:
+                theirs = dict(batched(self.theirs, case.values, case.leaves))
+                if theirs.get(part, "torch has none") is not None:
+                    why = f"{part}: torch's own fails so too: {theirs.get(part)}"
+                    self.skip("gradcheck", why)
+                    self.excepted("gradcheck fails for torch's operator as well")
+                    continue
+                self.fail("gradcheck", case, f"{part}: {message}")
+            else:
+                self.report.passed += 1
+            self.report.measures.setdefault("gradcheck", measure).cases += 1
 
     def differences(self) -> None:
         """Derivatives against differences, where there is no operator of torch's."""
@@ -365,7 +385,7 @@ class _Check:
 
     def refused(self, kind: Kind, case: Case, error: Exception) -> None:
         """Where torch has no derivative, ours may: only a crash is a failure."""
-        self.skip(kind, f"torch: {str(error).splitlines()[0]}")
+        self.skip(kind, f"torch: {_in_short(error)}")
         try:
             _DERIVE[kind](self.ours, case.values, case.leaves)
         except (NotImplementedError, RuntimeError):
@@ -389,10 +409,62 @@ class _Check:
         counts[reason] = counts.get(reason, 0) + 1
 
 
+class _Whole(_Check):
+    """An operator over whole tensors: what it can be called with is not for drawing,
+    and its memory is torch's affair."""
+
+    def caller(self, operator: Any) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
+        call = super().caller(operator)
+        entry = compiler().entries[self.report.name]
+
+        def whole(values: Sequence[Any]) -> tuple[Tensor, ...]:
+            given = [
+                value.clone() if argument.mutated else value  # as statistics kept
+                for argument, value in zip(
+                    self.signature.arguments, grouped(values), strict=True
+                )
+            ]
+            pairs = zip(call(given), entry.differentiable_outputs, strict=True)
+            found = (result if able else result.detach() for result, able in pairs)
+            return tuple(r.to_dense() if r.is_sparse else r for r in found)
+
+        return whole
+
+    def run(self, quick: bool) -> None:
+        dtypes = DOUBLE if quick else DERIVED
+        known = dict.fromkeys((*dtypes, torch.float32))  # some have a kernel for it alone
+        own = ((d, v) for d in known for v in calls.of(self.report.name, d))
+        torchs = opinfos.calls(self.signature, self.operator, dtypes)
+        for source, found in (("OpInfo", torchs), ("call", own)):
+            for dtype, values in found:
+                case = self.case(values, dtype, f"{source} {_name(dtype)}")
+                if self.value(case) is None:
+                    continue
+                self.report.opinfo += source == "OpInfo"
+                if dtype in DERIVED:
+                    self.derivatives(case)
+                if not quick and dtype in DOUBLE:
+                    self.gradcheck(case)
+        for kind in KINDS:
+            if kind not in self.report.measures and kind not in self.report.skipped:
+                self.report.skipped[kind] = "nothing to compare"
+
+    def case(self, values: Sequence[Any], dtype: torch.dtype, label: str) -> Case:
+        """The case of these values, with the items of lists beside each other."""
+        named = self.cases.case(values, dtype, label)
+        flat = tuple(flattened(values))
+        return replace(named, values=flat, leaves=self.cases.leaves(flat))
+
+
 def _at(values: Sequence[Any], at: int) -> list[Any]:
     """The arguments of one element of a result."""
     long = (isinstance(v, Tensor) and v.dim() == 1 and v.numel() > 1 for v in values)
     return [v[at].item() if w else v for v, w in zip(values, long, strict=True)]
+
+
+def _in_short(error: Exception) -> str:
+    """The first sentence of what it says."""
+    return str(error).strip().partition("\n")[0].partition(". ")[0]
 
 
 def _name(dtype: torch.dtype) -> str:

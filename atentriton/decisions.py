@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from atentriton.settings import chosen
 
-Ran = Literal["fused", "matrix", "torch"]
+Ran = Literal["fused", "matrix", "composite", "torch"]
 
 
 @dataclass(frozen=True, slots=True)

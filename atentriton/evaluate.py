@@ -47,7 +47,15 @@ class Geometry:
 
     @staticmethod
     def of(tensor: Tensor) -> Geometry:
-        return Geometry(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        strides = tensor.stride() if tensor.layout is torch.strided else ()
+        return Geometry(tuple(tensor.shape), tuple(strides), tensor.dtype)
+
+
+def geometry_of(value: Any) -> Any:
+    """The geometry of a tensor, or of each in a list; anything else as it is."""
+    if isinstance(value, list | tuple):
+        return [geometry_of(v) for v in value]
+    return Geometry.of(value) if isinstance(value, Tensor) else value
 
 
 QUESTIONS: dict[str, Callable[..., Any]] = {
@@ -61,8 +69,13 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "numel": lambda g: math.prod(g.sizes),
     "sym_numel": lambda g: math.prod(g.sizes),
     "scalar_type": lambda g: g.dtype,
+    "options": lambda g: g.dtype,
+    "defined": lambda g: g is not None,
+    "has_value": lambda g: g is not None,
+    "to_args_sizes": lambda gs: [list(g.sizes) for g in gs],
+    "to_args_scalartypes": lambda gs: [g.dtype for g in gs],
 }
-"""Methods that read a tensor's geometry and never its elements."""
+"""What is asked of a tensor's geometry, or a list's, and never of its elements."""
 
 # Functions, beside sums, that give zeros for zeros in any of their arguments.
 LINEAR = frozenset(
@@ -83,16 +96,28 @@ def reads(expr: Expr) -> tuple[frozenset[str], frozenset[str]]:
     elements: set[str] = set()
     while within:
         node = within.pop()
-        if isinstance(node, syntax.Method) and node.name in QUESTIONS:
-            receiver = syntax.bare(node.receiver)
-            if isinstance(receiver, syntax.Name):
-                asked.add(receiver.id)
-                within.extend(node.args)
-                continue
+        question = _question(node)
+        if question is not None and isinstance(question[1], syntax.Name):
+            asked.add(question[1].id)
+            within.extend(question[2])
+            continue
         if isinstance(node, syntax.Name) and not node.namespace:
             elements.add(node.id)
         within.extend(syntax.children(node))
     return frozenset(elements), frozenset(asked - elements)
+
+
+def _question(expr: Expr) -> tuple[str, Expr, Sequence[Expr]] | None:
+    """What is asked, of what, with which arguments, if the expression is a question."""
+    match expr:
+        case syntax.Method(receiver=receiver, name=name, args=args) if (
+            name in QUESTIONS
+        ):
+            return name, syntax.bare(receiver), args
+        case syntax.Call(function=name, args=(first, *args)) if name in QUESTIONS:
+            return name, syntax.bare(first), args
+        case _:
+            return None
 
 
 class Evaluator:
@@ -103,6 +128,9 @@ class Evaluator:
 
     def value(self, expr: Expr) -> Any:
         """The formula's value: a tensor, a number, a list, None or ZERO."""
+        question = _question(expr)
+        if question is not None:
+            return self._answer(*question)
         match expr:
             case syntax.Paren(inner=inner) | syntax.Commented(inner=inner):
                 return self.value(inner)
@@ -152,18 +180,21 @@ class Evaluator:
             return value.conj()
         return value.conjugate() if isinstance(value, complex) else value
 
+    def _answer(self, name: str, asked: Expr, args: Sequence[Expr]) -> Any:
+        geometry = geometry_of(self.value(asked))
+        return QUESTIONS[name](geometry, *(self.value(a) for a in args))
+
     def _method(self, expr: syntax.Method) -> Any:
-        receiver = self.value(expr.receiver)
-        args = [self.value(a) for a in expr.args]
-        if expr.name in QUESTIONS:
-            asked = Geometry.of(receiver) if isinstance(receiver, Tensor) else receiver
-            return QUESTIONS[expr.name](asked, *args)
-        return self._apply(expr.name, [receiver, *args], expr)
+        return self._apply(
+            expr.name, [self.value(a) for a in (expr.receiver, *expr.args)], expr
+        )
 
     def _function(self, expr: syntax.Call) -> Any:
         args = [self.value(a) for a in expr.args]
         if expr.function == "get" and expr.template:
             return args[0][int(expr.template[0])]
+        if expr.function == "tuple":
+            return tuple(args) if args else (None,) * len(expr.template)
         return self._apply(expr.function, args, expr)
 
     def _apply(self, name: str, args: list[Any], expr: syntax.Call | syntax.Method):
@@ -174,9 +205,11 @@ class Evaluator:
             raise FormulaError(f"{name} of a tangent that is not there", expr.span)
         if name in FUNCTIONS:
             return FUNCTIONS[name](*args)
-        from atentriton import matrix  # which needs this module
+        from atentriton import composite  # which needs this module
 
-        found = matrix.by_base(name) or getattr(torch.ops.aten, name, None)
+        # Nobody sees what a formula writes over but through its result.
+        plain = name.removesuffix("_")
+        found = composite.by_base(name) or getattr(torch.ops.aten, plain, None)
         if found is None:
             raise FormulaError(f'there is no function "{name}"', expr.span)
         return found(*args)

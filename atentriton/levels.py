@@ -7,8 +7,8 @@ asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -26,6 +26,21 @@ from torch.autograd import forward_ad
 def forward_mode() -> bool:
     """Whether tangents may be asked for."""
     return forward_ad._current_level >= 0 or _are_functorch_transforms_active()
+
+
+@contextmanager
+def further_out(saved: Sequence[Tensor]) -> Iterator[tuple[Sequence[Tensor], bool]]:
+    """Where a Function's jvp runs: let levels further out have their tangents.
+
+    Comes in: what was saved, which may have tangents at the level of the jvp itself.
+    Goes out: the same without these, and whether there may be levels further out.
+    PyTorch has turned forward mode off for a jvp, and with it all levels.
+    """
+    if not _are_functorch_transforms_active():
+        yield saved, False
+        return
+    with forward_ad._set_fwd_grad_enabled(True):
+        yield [forward_ad.unpack_dual(t).primal for t in saved], True
 
 
 def at_one_level(apply: Callable[[], Any]) -> Any:

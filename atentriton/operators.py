@@ -242,21 +242,24 @@ class Torch(Overload):
         return [f"    torch's own operator: {self.reason}", *super()._lines()]
 
 
-class Matrix(Overload):
-    """torch's product of matrices, with derivatives by the formulas."""
+class Composite(Overload):
+    """torch's own value, with derivatives by the formulas."""
 
     def __init__(self, name: str, signature: Signature) -> None:
-        from atentriton import matrix
+        from atentriton import composite
 
         super().__init__(name, signature)
-        self.product = matrix.make(name)
-        self.operator = self.product.overload
+        self.made = composite.make(name)
+        self.operator = self.made.overload
+        self.kind = catalogue.card_of(name).kind
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return self.operator(*args, **kwargs)
-        decided(self.name, "matrix")
-        return self.product(*args, **kwargs)
+        decided(self.name, self.kind)
+        operator = self.operator if is_compiling() else self.made
+        if not self.signature.inplace:
+            return operator(*args, **kwargs)
+        target = args[0] if args else kwargs["self"]
+        return target.copy_(operator(*args, **kwargs))
 
 
 class NotYet(Overload):
@@ -283,8 +286,8 @@ def make(name: str) -> Overload:
             return InPlace(name)
     signature = programs.signature_of(name)
     match card.kind:
-        case "matrix":
-            return Matrix(name, signature)
+        case "matrix" | "composite":
+            return Composite(name, signature)
         case "torch":
             return Torch(name, signature, card.reason)
     return NotYet(name, signature, card.reason)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuser.signatures import Signature
+from fuser.signatures import Argument, Signature
 
 # Samples taken of a dtype, calls kept of them, and the elements that one may have.
 # A call with a new dtype or layout means new kernels: in float64 there are the most.
@@ -140,23 +140,33 @@ def bound(
             value = None
         else:
             return None
-        tensor = argument.type.base == "Tensor"
-        if isinstance(value, Tensor):
-            if not tensor or argument.is_list or value.numel() > ELEMENTS:
+        if argument.is_list and isinstance(value, list | tuple):
+            value = [v.detach() if isinstance(v, Tensor) else v for v in value]
+            if not all(_fits(argument, v) or v is None for v in value):
+                return None
+        elif isinstance(value, Tensor):
+            if argument.is_list or not _fits(argument, value):
                 return None
             value = value.detach()
-        elif (tensor and value is not None) or not isinstance(
-            value, int | float | complex | str | None
-        ):
+        elif value is not None and not _fits(argument, value):
             return None
         values.append(value)
     return values
 
 
+def _fits(argument: Argument, value: Any) -> bool:
+    """Whether the value, or the item of a list, may be one of the argument's."""
+    if isinstance(value, Tensor):
+        return argument.type.base == "Tensor" and value.numel() <= ELEMENTS
+    plain = isinstance(value, int | float | complex | str | torch.dtype)
+    return plain and argument.type.base != "Tensor"
+
+
 def _look(values: Sequence[Any]) -> str:
     """What tells one call from another: all but the elements."""
+    flat = [i for v in values for i in (v if isinstance(v, list) else (v,))]
     return repr(
-        [(v.shape, v.stride(), v.dtype) if isinstance(v, Tensor) else v for v in values]
+        [(v.shape, v.stride(), v.dtype) if isinstance(v, Tensor) else v for v in flat]
     )
 
 

@@ -40,7 +40,9 @@ class use(TorchFunctionMode):
 
     `torch.acosh(x)`, `x * y`, `F.gelu(x)`, modules and optimizers in the block, and
     their derivatives of any order, run fused kernels; `include` and `exclude` are names
-    of operators, without overloads ("gelu", "mul"). All else is PyTorch's own, as is
+    of operators, without overloads ("gelu", "mul"). Operators whose values PyTorch
+    computes anyhow ("cumsum", "gather") are replaced where `include` names them. All
+    else is PyTorch's own, as is
     what torch.compile compiles. It holds for the thread that enters it; of nested ones
     the innermost holds.
     `callables.UnknownOperatorError` for a name that no operator has.
@@ -49,6 +51,7 @@ class use(TorchFunctionMode):
     def __init__(self, include: Names = None, exclude: Names = None) -> None:
         super().__init__()
         self.names = frozenset[str]()
+        self.by_name = include is not None
         if not is_compiling():
             self.names = callables.chosen(include, exclude)
         self.packets: dict[Any, ops.Packet | None] = {}
@@ -112,7 +115,7 @@ class use(TorchFunctionMode):
         else:
             base = callables.table().get(func, "")
         plain = base.removesuffix("_")
-        if plain not in self.names or not callables.replaced(plain):
+        if plain not in self.names or not callables.replaced(plain, self.by_name):
             return None
         return getattr(ops, base)
 

@@ -320,7 +320,7 @@ def register(operator: str) -> Registered:
         found = OPERATORS.get(operator)
         if found is not None:
             return found
-        signature = _functional(programs.signature_of(operator))
+        signature = functional(programs.signature_of(operator))
         found = Registered(signature, operator)
         LIBRARY.define(str(signature))
         _implement(
@@ -342,7 +342,8 @@ def register_all() -> None:
             register(name)
 
 
-def _functional(signature: Signature) -> Signature:
+def functional(signature: Signature) -> Signature:
+    """The signature with its first argument left alone, under a name of its own."""
     if not signature.inplace:
         return signature
     first, *others = signature.arguments

@@ -57,9 +57,10 @@ class Report:
     `runs` says what `atentriton.ops` runs: "kernels" of ours, "formulas" (of the
     derivatives of torch's operator), "torch" (its own in all), or "nothing". `skipped`
     has the reason for each kind that was not checked, `note` what has to be said of
-    the errors. `passed` counts comparisons that held, `opinfo` the calls that were
-    PyTorch's own samples, and `excepted` has, by reason, the differences that are no
-    failures.
+    the errors. `dtypes` are those that values were compared in, `torch` is the version
+    that was compared with. `passed` counts comparisons that held, `opinfo` the calls
+    that were PyTorch's own samples, and `excepted` has, by reason, the differences that
+    are no failures.
     """
 
     name: str
@@ -67,6 +68,8 @@ class Report:
     reason: str = ""
     measures: dict[Kind, Measure] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    torch: str = str(torch.__version__)
     passed: int = 0
     opinfo: int = 0
     excepted: dict[str, int] = field(default_factory=dict)
@@ -88,6 +91,8 @@ class Report:
             "runs": self.runs,
             "reason": self.reason,
             "ok": self.ok,
+            "torch": self.torch,
+            "dtypes": list(self.dtypes),
             "passed": self.passed,
             "failed": len(self.failures),
             "measures": {kind: asdict(m) for kind, m in self.measures.items()},

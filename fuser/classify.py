@@ -5,6 +5,7 @@ and deriving the entry with float32 tensors, not by looking names up in a list.
 
   fused               the value and every formula are pointwise: kernels of our own
   matrix              products of matrices, through torch, with fused pointwise parts
+  composite           torch's own value; the formulas over whole tensors, through torch
   view                torch's own view; the formulas are checked against it
   zero                torch's own operator; every gradient is zero
   not_implemented     torch's own operator; the file gives no derivative
@@ -14,9 +15,9 @@ and deriving the entry with float32 tensors, not by looking names up in a list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from fuser import dtypes
 from fuser.errors import DerivativeNotImplemented, FormulaError
@@ -87,21 +88,29 @@ class Verdict:
         }
 
 
+class Runtime(Protocol):
+    """What there is to run besides kernels."""
+
+    def has(self, operator: str) -> bool:
+        """Whether there is a value for the operator of that full name."""
+        ...
+
+    def runs(self, function: str) -> bool:
+        """Whether formulas over whole tensors may call the function."""
+        ...
+
+
 def classify(
-    compiler: Compiler,
-    entries: Iterable[Entry],
-    in_torch: Callable[[str], bool] = lambda name: True,
+    compiler: Compiler, entries: Iterable[Entry], runtime: Runtime
 ) -> Iterator[Verdict]:
-    """The verdict on each entry; `in_torch` says whether torch has the operator."""
+    """The verdict on each entry."""
     for entry in entries:
-        yield verdict(compiler, entry, in_torch)
+        yield verdict(compiler, entry, runtime)
 
 
-def verdict(
-    compiler: Compiler, entry: Entry, in_torch: Callable[[str], bool]
-) -> Verdict:
+def verdict(compiler: Compiler, entry: Entry, runtime: Runtime) -> Verdict:
     """The verdict on one entry."""
-    present = in_torch(entry.name)
+    present = runtime.has(entry.name)
     bodies = [f.body for f in entry.gradients]
     if not entry.differentiable or not any(entry.differentiable_outputs):
         reason = "by the file's word nothing in it has a gradient"
@@ -119,7 +128,11 @@ def verdict(
     if MATRIX.union(SHAPES).issuperset(missing) and _is_matrix(entry):
         reason = "matrix products through torch, the pointwise parts fused"
         return _torch("matrix", reason, entry, present, "formula")
-    return _not_yet(entry, _calls(missing) or "its value has no pointwise formula")
+    lacking = [name for name in missing if not runtime.runs(name)]
+    if lacking:
+        return _not_yet(entry, f"calls {', '.join(lacking)}")
+    reason = "torch's value, the formulas over whole tensors"
+    return _torch("composite", reason, entry, present, "formula")
 
 
 def _fused(compiler: Compiler, entry: Entry) -> Verdict:
@@ -224,9 +237,7 @@ def _torch(
         return _not_yet(entry, "the installed torch no longer has this operator")
     if kind in ("not_implemented", "non_differentiable"):
         derivative = "-"
-    jvp = derivative
-    if derivative == "formula" and not entry.forwards:
-        jvp = "torch"
+    jvp = derivative if derivative != "formula" or entry.forwards else "derived"
     return Verdict(entry.name, kind, reason, "torch", derivative, derivative, jvp)
 
 
@@ -260,11 +271,6 @@ def _missing(compiler: Compiler, entry: Entry) -> Iterator[str]:
                 continue
             seen.add(name)
             yield name
-
-
-def _calls(names: Sequence[str]) -> str:
-    shown = [n for n in names if n not in MATRIX]
-    return f"calls {', '.join(shown)}" if shown else ""
 
 
 def _short(error: Exception) -> str:

@@ -27,7 +27,7 @@ HEAVY = (
     *("jinja2", "lark", "rich", "sympy", "triton", "yaml"),
     *("torch._dynamo", "torch._inductor"),
     *("fuser.grammar", "fuser.lower", "fuser.pipeline", "fuser.schedule"),
-    *("atentriton.compiling", "atentriton.matrix"),
+    *("atentriton.compiling", "atentriton.composite", "atentriton.helpers"),
 )
 
 FIRST_CALLS = """

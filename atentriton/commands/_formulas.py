@@ -30,7 +30,7 @@ MEANING: dict[str, str] = {
     "fused": "value and formulas are pointwise: kernels of our own, of any order",
     "matrix": "products of matrices through torch, with fused pointwise parts",
     "view": "torch's own view",
-    "composite": "torch's own operator, made of others that have entries",
+    "composite": "torch's own value; the formulas over whole tensors, through torch",
     "zero": "torch's own operator, every gradient is zero",
     "not_implemented": "the file gives no derivative: asking for one is an error",
     "non_differentiable": "no gradient, by the file's word",
@@ -119,11 +119,11 @@ def known_functions() -> frozenset[str]:
 
 def items(path: Path | None = None) -> list[Item]:
     """All entries of the file (ours if None), in its order."""
-    from atentriton.catalogue import in_torch
+    from atentriton.catalogue import RUNTIME
 
     made = compiler_of(path)
     entries = list(made.entries.values())
-    verdicts = classify(made, entries, in_torch)
+    verdicts = classify(made, entries, RUNTIME)
     sections = _Sections(entries)
     return [
         Item(entry, verdict, sections.of(entry.span))

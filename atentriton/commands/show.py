@@ -103,9 +103,9 @@ def run(args: argparse.Namespace) -> int:
         _check_assembly(target)
     found = stages(made, name, dtype(args.dtype), dict(args.given))
     entry = found.operator.entry
-    from atentriton.catalogue import in_torch
+    from atentriton.catalogue import RUNTIME
 
-    judged = verdict(made, entry, in_torch) if entry is not None else None
+    judged = verdict(made, entry, RUNTIME) if entry is not None else None
     if args.given and not found.programs:
         raise UsageError(f"{name}: {found.missing['value']}")
     if args.json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from atentriton.catalogue import RUNTIME
 from fuser.classify import Verdict, classify, specs_of
 from fuser.errors import FormulaError
 from fuser.ir import Static
@@ -13,10 +14,23 @@ from fuser.signatures import parse_signature
 from fuser.specs import ScalarSpec, TensorSpec
 
 
+class Stand:
+    """A runtime that has these operators, and these functions over tensors."""
+
+    def __init__(self, operators: str, functions: str = "") -> None:
+        self.operators, self.functions = operators.split(), functions.split()
+
+    def has(self, operator: str) -> bool:
+        return operator in self.operators
+
+    def runs(self, function: str) -> bool:
+        return function in self.functions
+
+
 @pytest.fixture(scope="module")
 def verdicts() -> dict[str, Verdict]:
     known = default_compiler()
-    return {v.name: v for v in classify(known, known.entries.values())}
+    return {v.name: v for v in classify(known, known.entries.values(), RUNTIME)}
 
 
 def test_every_entry_has_a_verdict_and_a_reason(verdicts: dict[str, Verdict]) -> None:
@@ -37,7 +51,7 @@ EXPECTED = {
     "matrix": "mm bmm addmm",
     "not_implemented": "lstsq geqrf acosh_ asinh_ atanh_",
     "non_differentiable": "isnan eq.Tensor floor_divide signbit logical_and",
-    "not_yet": "cholesky grid_sampler_2d _ctc_loss matrix_exp",
+    "composite": "cholesky grid_sampler_2d _ctc_loss matrix_exp index_put_ cat",
 }
 
 
@@ -60,15 +74,20 @@ def test_how_forward_derivatives_are_had(verdicts: dict[str, Verdict]) -> None:
     assert zeta.reason.endswith("not implemented: self")
 
 
-def test_reasons_name_what_is_missing(verdicts: dict[str, Verdict]) -> None:
-    assert verdicts["cholesky"].reason == "calls cholesky_backward"
-    assert verdicts["mm"].as_json()["class"] == "matrix"
+def test_reasons_name_what_is_missing() -> None:
+    known = default_compiler()
+    entries = [known.entries[n] for n in ("cholesky", "cumsum", "mm")]
+    runtime = Stand("cholesky cumsum mm", "cumsum_backward")
+    lacking, there, product = classify(known, entries, runtime)
+    assert (lacking.kind, lacking.reason) == ("not_yet", "calls cholesky_backward")
+    assert there.as_json()["class"] == "composite"
+    assert product.as_json()["class"] == "matrix"
 
 
 def test_what_torch_does_not_have() -> None:
     known = default_compiler()
     entries = [known.entries[n] for n in ("lstsq", "expand", "exp")]
-    found = list(classify(known, entries, in_torch=lambda name: name == "exp"))
+    found = list(classify(known, entries, Stand("exp")))
     assert [v.kind for v in found] == ["not_yet", "not_yet", "fused"]
     assert "no longer has" in found[0].reason
 
@@ -103,7 +122,7 @@ def test_it_is_found_by_trying_and_not_from_a_list() -> None:
 """
     known = compiler(own, values)
     names = ("novel", "other_novel", "third_novel")
-    found = [*classify(known, [known.entries[n] for n in names])]
+    found = [*classify(known, [known.entries[n] for n in names], RUNTIME)]
     assert [v.kind for v in found] == ["fused", "not_yet", "non_differentiable"]
     assert found[1].reason == "calls undreamt_of"
     assert found[2].forward == "fused"
