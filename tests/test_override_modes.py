@@ -358,3 +358,22 @@ def test_dtypes_that_an_operator_does_not_take() -> None:
         with use(), pytest.raises(type(theirs.value)):
             call()
     assert n.tolist() == [1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_meet_no_call_that_is_known() -> None:
+    """PyTorch's guards end the process when they ask one for its strides."""
+    x = torch.rand(2, 3)
+    nested = torch.nested.nested_tensor([torch.rand(2, 3), torch.rand(1, 3)])
+    with use():
+        for function, given in (
+            (torch.sin, (x,)),
+            (torch.add, (x, x.clone())),
+            (torch.lerp, (x, x.clone(), x.clone())),
+        ):
+            for _ in range(2):
+                function(*given)
+        assert torch.sin(nested).is_nested
+        assert torch.add(nested, nested).is_nested
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            torch.lerp(nested, nested, nested)
