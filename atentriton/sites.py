@@ -23,7 +23,7 @@ from torch.compiler import is_compiling
 
 from atentriton.decisions import watch
 from atentriton.settings import chosen
-from atentriton.specs import FROM_TORCH, is_number
+from atentriton.specs import FROM_TORCH, is_exponent, is_number, shapes_code
 from fuser.signatures import Argument
 
 MISS: Any = object()
@@ -139,11 +139,12 @@ def guards(tensors: Sequence[Tensor]) -> Callable[..., bool]:
     for i, tensor in enumerate(tensors):
         first.setdefault(id(tensor), i)
     distinct = [tensors[i] for i in first.values()]
-    check = TensorGuards(
+    alike = TensorGuards(
         *distinct,
         dynamic_dims_sizes=[list(t.shape) for t in distinct],  # type: ignore[arg-type]
         dynamic_dims_strides=[list(t.stride()) for t in distinct],  # type: ignore[arg-type]
     ).check
+    check = _unnested(alike, len(distinct))
     if len(distinct) == len(tensors):
         return check
     at = tuple(first.values())
@@ -156,6 +157,32 @@ def guards(tensors: Sequence[Tensor]) -> Callable[..., bool]:
         return check(*[given[i] for i in at])
 
     return check_twice
+
+
+def _unnested(check: Callable[..., bool], count: int) -> Callable[..., bool]:
+    """The check for `count` tensors, False for nested ones: asked for their strides, as
+    PyTorch's guards do, these end the process."""
+
+    def one(tensor: Any) -> bool:
+        try:
+            return not tensor.is_nested and check(tensor)
+        except AttributeError:  # it is no tensor
+            return False
+
+    def two(first: Any, second: Any) -> bool:
+        try:
+            nested = first.is_nested or second.is_nested
+        except AttributeError:
+            return False
+        return not nested and check(first, second)
+
+    def any_(*tensors: Any) -> bool:
+        for tensor in tensors:
+            if getattr(tensor, "is_nested", True):
+                return False
+        return check(*tensors)
+
+    return one if count == 1 else two if count == 2 else any_
 
 
 def attempt(
@@ -180,6 +207,7 @@ def attempt(
         return None
     numbers: list[tuple[int | None, Any]] = []
     kinds: list[tuple[int, type]] = []
+    exponents: list[int] = []
     fixed: list[tuple[int, Any, type]] = []
     for argument, place, value in zip(arguments, places, values, strict=True):
         if isinstance(value, Tensor):
@@ -191,6 +219,8 @@ def attempt(
             continue
         if number:
             kinds.append((place, type(given[place])))
+            if is_exponent(argument):
+                exponents.append(place)
         else:
             fixed.append((place, given[place], type(given[place])))
     check = guards(tensors)
@@ -199,7 +229,8 @@ def attempt(
         default = torch.get_default_dtype()
     if at == list(range(len(given))) and default is None:
         return _of_tensors(check, run, tuple(v for _, v in numbers))
-    return _of_any(tuple(at), kinds, fixed, check, run, numbers, default)
+    found = _of_any(tuple(at), kinds, fixed, check, run, numbers, default)
+    return _of_exponents(exponents, found) if exponents else found
 
 
 def _of_tensors(
@@ -237,5 +268,17 @@ def _of_any(
         if not check(*tensors):
             return MISS
         return run(tensors, [v if i is None else args[i] for i, v in numbers])
+
+    return try_
+
+
+def _of_exponents(at: Sequence[int], attempt: Attempt) -> Attempt:
+    """The attempt on exponents that are numbers at run time, as its own one was."""
+
+    def try_(args: Sequence[Any]) -> Any:
+        for i in at:
+            if shapes_code(args[i]):
+                return MISS
+        return attempt(args)
 
     return try_

@@ -15,6 +15,7 @@ import torch
 from fuser import dtypes
 from fuser.dtypes import DType, Kind
 from fuser.ir import Static
+from fuser.powers import is_small
 from fuser.signatures import Argument, Signature
 from fuser.specs import ScalarSpec, Spec, TensorSpec
 
@@ -47,14 +48,29 @@ def is_number(argument: Argument, value: Any) -> bool:
     """Whether the value is a number that a kernel is given at run time.
 
     A number that is its argument's default (alpha=1) is a constant of the program: it
-    mostly is one by which nothing has to be multiplied.
+    mostly is one by which nothing has to be multiplied. So is an exponent that makes a
+    power a product or a root.
     """
     if value is None or argument.type.base not in ("Scalar", "float"):
         return False
+    if is_exponent(argument):
+        return not shapes_code(value)
     default = argument.default
     if default is None or type(value) is not type(default.value):
         return True
     return value != default.value
+
+
+def is_exponent(argument: Argument) -> bool:
+    """Whether programs know those numbers given for the argument that shape code."""
+    return argument.name == "exponent"
+
+
+def shapes_code(exponent: Any) -> bool:
+    """Whether a power with this exponent is a product or a root."""
+    if type(exponent) not in (int, float):
+        return False
+    return is_small(exponent) or abs(exponent) == 0.5
 
 
 def key_of(argument: Argument, value: Any, batched: bool = False) -> object:
@@ -63,9 +79,9 @@ def key_of(argument: Argument, value: Any, batched: bool = False) -> object:
         return value.dtype, value.dim() == batched
     if is_number(argument, value):
         return kind_of(value) if argument.type.base == "Scalar" else "float"
-    if isinstance(value, list | torch.SymInt):
-        return tuple(value) if isinstance(value, list) else int(value)
-    return value
+    if is_exponent(argument):  # 2.0 equals 2, and promotes in another way
+        return type(value), value
+    return _constant(value)
 
 
 def spec_of(argument: Argument, value: Any, batched: bool = False) -> Spec:
@@ -77,10 +93,17 @@ def spec_of(argument: Argument, value: Any, batched: bool = False) -> Spec:
     """
     if isinstance(value, torch.Tensor):
         return TensorSpec(dtype_of(value.dtype), value.dim() == batched)
-    key = key_of(argument, value)
     if is_number(argument, value):
-        return ScalarSpec(key)  # type: ignore[arg-type]
-    return Static(dtype_of(key) if isinstance(key, torch.dtype) else key)
+        return ScalarSpec(key_of(argument, value))  # type: ignore[arg-type]
+    constant = _constant(value)
+    return Static(dtype_of(value) if isinstance(value, torch.dtype) else constant)
+
+
+def _constant(value: Any) -> Any:
+    """A value that is part of the program, such that it can be a key."""
+    if isinstance(value, list | torch.SymInt):
+        return tuple(value) if isinstance(value, list) else int(value)
+    return value
 
 
 def specs_of(

@@ -11,6 +11,7 @@ from fuser import ir
 from fuser.errors import FormulaError
 from fuser.expr import Expr
 from fuser.ir import Loop, Node
+from fuser.powers import is_small, product
 from fuser.special import operator
 
 
@@ -20,7 +21,10 @@ def integer_pow(self: Node, exponent: Node) -> Node:
     if not self.dtype.is_integral:
         raise FormulaError(f"integer_pow takes integers, not {self.dtype}")
     base, power = Expr(self), Expr(exponent)
-    whole = _by_squaring(base, power.apply("maximum", 0))
+    if exponent.op == "const" and is_small(known := ir.value_of(exponent)):
+        whole = product(base, max(int(known.real), 0))
+    else:
+        whole = _by_squaring(base, power.apply("maximum", 0))
     if self.dtype.name.startswith("uint"):
         return whole.node
     odd = power.apply("bitwise_and", 1).equals(1)

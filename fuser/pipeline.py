@@ -7,8 +7,8 @@ here knows of PyTorch; a process usually has one `default_compiler()`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from fuser.ir import CallTarget, Node
 from fuser.library import Library, library
 from fuser.lower import Lowering
 from fuser.partition import partition
+from fuser.powers import with_products
 from fuser.program import Output, Program, used
 from fuser.rows import present
 from fuser.scopes import arguments_of
@@ -165,6 +166,49 @@ class Compiler:
         saved = dict(
             zip(_stored(program), (_element(n) for n in sources), strict=False)
         )
+        outputs = self._tangents(program, defined, names, sources, saved)
+        return self._derived(
+            program, "jvp", f".jvp({_mask(defined)})", outputs, sources
+        )
+
+    def joint(self, program: Program, defined: Sequence[bool]) -> Derived:
+        """The program's own outputs, then their tangents as `jvp` gives them, at once.
+
+        Its inputs are all those of the program, then the tangents that are needed.
+        """
+        sources: dict[Node, Source] = {
+            n: ("input", i) for i, n in enumerate(program.inputs)
+        }
+        names = _Names(program)
+        names.taken |= {o.name for o in program.outputs}
+        moved = self._tangents(program, defined, names, sources, {})
+        moved = [replace(o, name=names.fresh(o.name)) for o in moved]
+        outputs = (*program.outputs, *moved)
+        roots = simplify([o.node for o in outputs])
+        leaves = (*program.inputs, *used(tuple(sources)[len(program.inputs) :], roots))
+        step = f".joint({_mask(defined)})"
+        derived = Program(
+            f"{program.name}_joint",
+            leaves,
+            used(program.scalars, roots),
+            outputs,
+            self._formula_lines(program, step),
+            program.lineage + step,
+            program.order + 1,
+        ).with_roots(roots)
+        return Derived(
+            dump("derive", checked(derived)), tuple(sources[n] for n in leaves)
+        )
+
+    def _tangents(
+        self,
+        program: Program,
+        defined: Sequence[bool],
+        names: _Names,
+        sources: dict[Node, Source],
+        saved: Mapping[Node, Node],
+    ) -> list[Output]:
+        """The tangents of all outputs; those of the inputs are put among `sources`."""
         tangents: dict[Node, Node] = {}
         for i, (node, given) in enumerate(zip(program.inputs, defined, strict=True)):
             if given and node.dtype.is_differentiable:
@@ -173,13 +217,10 @@ class Compiler:
                 tangents[_element(node)] = _element(leaf)
         deriver = Deriver(self.entries, Lowering(self.functions, self.opaque), saved)
         results = deriver.jvp(program.roots, tangents)
-        outputs = [
+        return [
             Output(f"{o.name}_t", _or_zero(t, o.dtype), o.dtype)
             for o, t in zip(program.outputs, results, strict=True)
         ]
-        return self._derived(
-            program, "jvp", f".jvp({_mask(defined)})", outputs, sources
-        )
 
     def _saved(self, program: Program, names: _Names) -> dict[Node, Source]:
         """The inputs that stand for the outputs of the forward pass.
@@ -234,6 +275,7 @@ class Compiler:
     ) -> tuple[Program, ...]:
         """The pieces of the program that can be scheduled, in the order to run them."""
         program = simplified(self.expand(program))
+        program = program.with_roots(with_products(program.roots))
         program = simplified(split_complex(program, self.functions))
         pieces = partition(program) if budget is None else partition(program, budget)
         return tuple(dump("schedule", checked(piece)) for piece in pieces)
