@@ -37,13 +37,15 @@ BASE = (
     "-fno-strict-aliasing",
 )
 
-# Each is taken if the compiler knows it. Two passes of GCC are left out that follow a
-# condition through the choices it makes: what is left of them is not vectorised.
+# Each is taken if the compiler knows it. Three passes of GCC are left out that follow a
+# condition through the choices it makes, or move what is computed behind it: what is
+# left of them is not vectorised.
 OPTIONAL = (
     "-march=native",
     "-mprefer-vector-width=512",
     "-fno-thread-jumps",
     "-fno-tree-pre",
+    "-fno-tree-sink",
     "-fopenmp-simd",
 )
 

@@ -128,6 +128,10 @@ class Native(Target):
             return arg
         if target.kind == "bool":
             return f"{arg} != 0"
+        if source.kind == "bool" and target.is_floating:  # GCC vectorises no such cast
+            one, zero = (self.literal(k, target.opmath) for k in (1, 0))
+            arg = f"{arg} ? {one} : {zero}"
+            return f"float_to_{target}({arg})" if target.is_half else arg
         if target.is_half:  # C converts a double to float first, as PyTorch does
             return f"float_to_{target}({arg})"
         if source.is_floating and target.is_integral and target.bits < 32:
