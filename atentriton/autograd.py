@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from atentriton import gate, launch
 from atentriton.derivations import Derivation, Recipe, Saving
@@ -26,13 +27,17 @@ Compute = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 
 class Call:
-    """A routine, and the numbers of one call: what its derivatives need to know."""
+    """A routine, and the numbers of one call: what its derivatives need to know.
 
-    __slots__ = ("numbers", "routine")
+    `tangents` are those of the outputs, where they were computed with the values.
+    """
+
+    __slots__ = ("numbers", "routine", "tangents")
 
     def __init__(self, routine: Routine, numbers: Sequence[Any]) -> None:
         self.routine = routine
         self.numbers = numbers
+        self.tangents: Sequence[Tensor | None] | None = None
 
 
 class Fused(torch.autograd.Function):
@@ -74,24 +79,15 @@ class Fused(torch.autograd.Function):
         routine = call.routine
         saved = ctx.saved_tensors
         inputs, outputs = saved[: len(tangents)], saved[len(tangents) :]
-        defined = tuple(
-            t is not None and able
-            for t, able in zip(tangents, routine.able, strict=True)
-        )
-        derivation = routine.jvp(defined)
-        values: dict[Any, Any] = {}
-        tangents = tuple(
-            t if t is None or t.dtype == dtype else t.to(dtype)
-            for t, dtype in zip(tangents, routine.input_dtypes, strict=True)
-        )
-        for kind, tensors in (
-            ("tangent", tangents),
-            ("input", inputs),
-            ("output", outputs),
-        ):
-            for i, tensor in enumerate(tensors):
-                values[kind, i] = tensor
-        found = evaluate(derivation, values, call.numbers)
+        found, call.tangents = call.tangents, None
+        if found is None:
+            tangents = tuple(
+                t if t is None or t.dtype == dtype else t.to(dtype)
+                for t, dtype in zip(tangents, routine.input_dtypes, strict=True)
+            )
+            derivation = routine.jvp(_defined(routine, tangents))
+            values = _by_source(tangent=tangents, input=inputs, output=outputs)
+            found = evaluate(derivation, values, call.numbers)
         results: list[Tensor | None] = []
         for output, tangent, able in zip(
             outputs, found, routine.differentiable, strict=True
@@ -311,9 +307,16 @@ def evaluate(
             [values[s] for s in derivation.sources],
             [numbers[i] for i in derivation.numbers],
         )
+    return _results(derivation.results, computed, values)
+
+
+def _results(
+    results: Sequence[Any], computed: Sequence[Tensor], values: dict[Any, Any]
+) -> list[Tensor | None]:
+    """The derivatives, among what was computed and what is there."""
     return [
         None if r is None else computed[r] if isinstance(r, int) else values[r]
-        for r in derivation.results
+        for r in results
     ]
 
 
@@ -356,22 +359,80 @@ def records(routine: Routine, tensors: Sequence[Tensor]) -> bool:
 
 def runner(routine: Routine, tensors: Sequence[Tensor]) -> launch.Run:
     """What makes direct calls of the routine on tensors that look like these."""
-    run = launch.plan_for(routine, tensors).run
-    if not records(routine, tensors):
-        return run
-    if not (routine.refusals or forward_mode()):
-        return Record(routine, run, tensors)
+    recording = records(routine, tensors)
+    if not (recording and (routine.refusals or forward_mode())):
+        run = launch.plan_for(routine, tensors).run
+        return Record(routine, run, tensors) if recording else run
     single = routine.single
 
     def recorded(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Any:
+        made = Call(routine, numbers)
+        tangents = alone(routine, tensors)
+
         def compute(given: Sequence[Tensor]) -> Sequence[Tensor]:
-            found = run(given, numbers)
+            if tangents is not None:
+                return jointly(made, given, tangents)
+            found = launch.plan_for(routine, given).run(given, numbers)
             return (found,) if single else found
 
-        found = apply(Call(routine, numbers), compute, tensors)
+        found = apply(made, compute, tensors)
         return found[0] if single else tuple(found)
 
     return recorded
+
+
+def alone(
+    routine: Routine, tensors: Sequence[Tensor]
+) -> Sequence[Tensor | None] | None:
+    """The tangents of the tensors, where theirs are all derivatives that are asked for.
+
+    None where there is none, or where more is recorded of the call, or of them.
+    """
+    if forward_ad._current_level < 0 or routine.like is not None:
+        return None
+    tangents = [forward_ad.unpack_dual(t).tangent for t in tensors]
+    there = [(x, t) for x, t in zip(tensors, tangents, strict=True) if t is not None]
+    if not there or not any(_defined(routine, tangents)):
+        return None
+    if torch.is_grad_enabled() and any(
+        x.requires_grad for x in (*tensors, *(t for _, t in there))
+    ):
+        return None
+    for x, t in there:
+        if t.dtype != x.dtype or t.stride() != x.stride() or not gate.plain(t):
+            return None
+        if t.is_conj() or t.is_neg():
+            return None
+    return tangents
+
+
+def jointly(
+    call: Call, tensors: Sequence[Tensor], tangents: Sequence[Tensor | None]
+) -> Sequence[Tensor]:
+    """The outputs of the call, by a kernel that gives it their tangents as well."""
+    routine = call.routine
+    derivation = routine.joint(_defined(routine, tangents))
+    values = _by_source(tangent=tangents, input=tensors)
+    assert derivation.routine is not None
+    given = [values[s] for s in derivation.sources]
+    numbers = [call.numbers[i] for i in derivation.numbers]
+    computed = launch.plan_for(derivation.routine, given).run(given, numbers)
+    if derivation.routine.single:
+        computed = (computed,)
+    own = len(routine.dtypes)
+    call.tangents = _results(derivation.results[own:], computed, values)
+    return computed[:own]
+
+
+def _defined(routine: Routine, tangents: Sequence[Tensor | None]) -> tuple[bool, ...]:
+    """Which inputs are moved, of those that can be."""
+    pairs = zip(tangents, routine.able, strict=True)
+    return tuple(t is not None and able for t, able in pairs)
+
+
+def _by_source(**tensors: Sequence[Tensor | None]) -> dict[Any, Any]:
+    """The tensors by their source."""
+    return {(kind, i): t for kind, ts in tensors.items() for i, t in enumerate(ts)}
 
 
 def apply(call: Call, compute: Compute, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -127,6 +127,16 @@ def jvp(program: Program, defined: Mask) -> Reduced:
     return _reduced(program, derived, step)
 
 
+def joint(program: Program, defined: Mask) -> Reduced:
+    """The program's outputs, all of them computed, then their tangents.
+
+    It takes all inputs of the program, in order: its results have the same memory.
+    """
+    derived = compiler().joint(program, defined)
+    step = lineages.Step("joint", _names(program.inputs, defined))
+    return _reduced(program, derived, step, len(program.outputs))
+
+
 def _missing(
     program: Program, wanted: Mask, defined: Mask
 ) -> Iterator[tuple[int, str]]:
@@ -139,12 +149,17 @@ def _missing(
             yield i, str(error)
 
 
-def _reduced(program: Program, derived: Derived, step: lineages.Step) -> Reduced:
-    """The derivative with outputs left out that need no computing."""
+def _reduced(
+    program: Program, derived: Derived, step: lineages.Step, own: int = 0
+) -> Reduced:
+    """The derivative with outputs left out that need no computing.
+
+    The first `own` outputs are the program's: they are kept, and so are all its inputs.
+    """
     sources = dict(zip(derived.program.inputs, derived.sources, strict=True))
-    kept: list[Output] = []
-    results: list[int | Source | None] = []
-    for output in derived.program.outputs:
+    kept: list[Output] = list(derived.program.outputs[:own])
+    results: list[int | Source | None] = list(range(own))
+    for output in derived.program.outputs[own:]:
         if ir.is_const(output.node) and ir.value_of(output.node) == 0:
             results.append(None)
         elif (same := bare(output)) is not None:
@@ -156,6 +171,9 @@ def _reduced(program: Program, derived: Derived, step: lineages.Step) -> Reduced
         return Reduced(None, (), (), tuple(results))
     roots = [o.node for o in kept]
     inputs = used(derived.program.inputs, roots)
+    if own:
+        moved = [n for n in inputs if n not in program.inputs]
+        inputs = (*program.inputs, *moved)
     numbers = used(derived.program.scalars, roots)
     reduced = replace(
         derived.program,

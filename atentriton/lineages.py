@@ -7,6 +7,7 @@
              | NAME "=" VALUE       None, True, 3, (1, 2), "floor" or dtype.float32
     step    := ".vjp(" NAMES [" | " NAMES] ")"     of which inputs [of which outputs]
              | ".jvp(" NAMES ")"                   along which inputs
+             | ".joint(" NAMES ")"                 the same, with the values
 
 `add.Tensor(float32, float32 0d, alpha=float).vjp(other)` is an example, and another is
 "`a * b.sin()`(a:float32, b:float64)": a formula names its tensors, an operator's stand
@@ -44,7 +45,10 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A derivative with `inputs` wanted (vjp) or moved (jvp); `outputs` None: all."""
+    """A derivative with `inputs` wanted (vjp) or moved; `outputs` None: all.
+
+    A joint one has the outputs themselves beside their tangents.
+    """
 
     mode: str
     inputs: tuple[str, ...]
@@ -103,7 +107,9 @@ _ITEM = (
     rf"(?P<value>{_STRING}|\([^()]*\)|[^,()\"]+))(?P<end>, |\))"
 )
 _DEFAULT = r"@(?P<default>\w+)"
-_STEP = r"\.(?P<mode>vjp|jvp)\((?P<inputs>[^|()]*?)(?: \| (?P<outputs>[^|()]*))?\)"
+_STEP = (
+    r"\.(?P<mode>vjp|jvp|joint)\((?P<inputs>[^|()]*?)(?: \| (?P<outputs>[^|()]*))?\)"
+)
 
 
 def parse(text: str) -> tuple[Base, tuple[Step, ...]]:

@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from atentriton import ops
+from atentriton.decisions import Launched, watched
+from atentriton.programs import of_lineage
 
 F64 = torch.float64
 ATEN = torch.ops.aten
@@ -409,3 +411,53 @@ def test_a_tensor_given_twice_takes_the_quick_way_too() -> None:
             out = ops.mul(a, b).sum()
             assert_close(torch.autograd.grad(out, (x, y), allow_unused=True), wanted)
     assert len(sites[2]) == 2, "one for two tensors that look alike, one for one twice"
+
+
+def launched(call: Callable[[], Any]) -> list[str]:
+    """The last words of the lineages of what the call launches."""
+    with watched() as events:
+        call()
+    return [e.lineage for e in events if isinstance(e, Launched)]
+
+
+def test_a_value_and_its_tangent_come_from_one_kernel() -> None:
+    x, y = torch.rand(4, 5) + 0.5, torch.rand(5) + 0.5
+    moved = torch.rand(4, 5).t().contiguous().t()
+
+    def dual(of: Any) -> tuple[Tensor, Tensor]:
+        with forward_ad.dual_level():
+            made = of.hypot(forward_ad.make_dual(x, moved), y)
+            value, tangent = forward_ad.unpack_dual(made)
+            assert tangent is not None
+            return value, tangent
+
+    (lineage,) = launched(lambda: dual(ops))
+    assert lineage == "hypot(float32, float32).joint(self)"
+    assert of_lineage(lineage).lineage == lineage
+    for found, expected in zip(dual(ops), dual(torch), strict=True):
+        assert_close(found, expected)
+        assert found.stride() == expected.stride()
+
+
+def test_a_tangent_with_a_derivative_is_computed_apart() -> None:
+    for of_x, of_t in ((True, False), (False, True)):
+        x, t = torch.rand(3), torch.rand(3)
+        x.requires_grad_(of_x)
+        t.requires_grad_(of_t)
+        with forward_ad.dual_level():
+            y = ops.exp(forward_ad.make_dual(x, t))
+            tangent = forward_ad.unpack_dual(y).tangent
+        asked = x if of_x else t
+        (found,) = torch.autograd.grad(tangent.sum(), asked)
+        assert_close(found, t.detach() * x.exp() if of_x else x.exp())
+
+
+def test_outputs_and_tangents_of_one_name() -> None:
+    """A program may have an output that is called as the tangent of another is."""
+    x = torch.rand(3, dtype=torch.float64, requires_grad=True)
+    with forward_ad.dual_level():
+        y = ops.acosh(forward_ad.make_dual(x + 1.5, torch.ones_like(x)))
+        tangent = forward_ad.unpack_dual(y).tangent
+        (found,) = torch.autograd.grad(tangent.sum(), x)
+    a = x.detach() + 1.5
+    assert_close(forward_ad.unpack_dual(found).primal, -a / (a * a - 1) ** 1.5)
