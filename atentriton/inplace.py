@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from atentriton import gate, launch
-from atentriton.layouts import broadcast, overlaps
+from atentriton.layouts import check_fit, overlaps
 from atentriton.programs import Routine
 
 TYPE_NAMES: dict[torch.dtype, str] = {
@@ -102,12 +102,7 @@ def check(routine: Routine, tensors: Sequence[Tensor]) -> None:
             f"result type {TYPE_NAMES[result]} can't be cast to the desired output "
             f"type {TYPE_NAMES[target.dtype]}"
         )
-    shape = broadcast([tuple(t.shape) for t in tensors])
-    if shape != tuple(target.shape):
-        raise RuntimeError(
-            f"output with shape {list(target.shape)} doesn't match the broadcast shape "
-            f"{list(shape)}"
-        )
+    check_fit(target.shape, [tuple(t.shape) for t in tensors])
     if overlaps(target):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor "

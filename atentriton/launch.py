@@ -27,7 +27,6 @@ from atentriton.layouts import (
     check_one_device,
     contiguous_strides,
     expanded_strides,
-    output_strides,
     walk,
 )
 from atentriton.pieces import pieces_of
@@ -192,7 +191,7 @@ def make_plan(
         raise ValueError(f"{routine.lineage} has no tensors, and so no shape")
     device = check_one_device(tensors)
     shape = broadcast([t.shape for t in tensors])
-    strides = output_strides(shape, tensors) if out is None else out[0].stride()
+    strides = routine.strides(shape, tensors) if out is None else out[0].stride()
     if 0 in shape:
         return Plan(device, shape, strides, routine.dtypes, (), (), ())
     pieces = pieces_of(routine)
@@ -249,7 +248,7 @@ def summing(
         return None
     (piece,) = pieces.items
     summed = tuple(tuple(s) != space for s in shapes)
-    strides = output_strides(space, tensors)
+    strides = routine.strides(space, tensors)
     steps = [expanded_strides(space, t.shape, t.stride()) for t in tensors]
     steps = [steps[i] for i in piece.reads]
     for shape, sum_ in zip(shapes, summed, strict=True):

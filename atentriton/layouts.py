@@ -23,6 +23,34 @@ Strides = tuple[int, ...]
 
 INT32_MAX = 2**31 - 1
 
+# PyTorch lays a result out like the tensors of the call, those first that come first.
+# Of these operators it is like those named here alone, and where none is, contiguous.
+LIKE: dict[str, tuple[str, ...]] = {
+    "_prelu_kernel_backward": ("self", "weight", "grad_output"),
+    "binary_cross_entropy_backward": ("self",),
+    "binary_cross_entropy_with_logits": ("target",),
+    "huber_loss_backward": (),
+    "masked_fill.Scalar": (),
+    "masked_fill.Tensor": (),
+    "mse_loss_backward": (),
+    "mvlgamma": (),
+    "pow.Scalar": (),
+    "rsub.Tensor": ("other", "self"),
+    "smooth_l1_loss_backward": (),
+    "soft_margin_loss_backward": ("target", "self"),
+    "threshold_backward": ("self", "grad_output"),
+}
+
+# Operators that PyTorch has write into a tensor of the shape that these of their
+# tensors have together: the others must not be any larger.
+INTO: dict[str, tuple[str, ...]] = {
+    "binary_cross_entropy": ("self",),
+    "binary_cross_entropy_backward": ("self",),
+    "binary_cross_entropy_with_logits": ("target",),
+    "soft_margin_loss": ("self",),
+    "soft_margin_loss_backward": ("self", "target"),
+}
+
 
 def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
     """The shape that the shapes broadcast to; RuntimeError in PyTorch's words."""
@@ -46,6 +74,16 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> Shape:
     return tuple(result)
 
 
+def check_fit(shape: Sequence[int], shapes: Sequence[Sequence[int]]) -> None:
+    """RuntimeError in PyTorch's words where those shapes broadcast to another one."""
+    whole = broadcast(shapes)
+    if whole != tuple(shape):
+        raise RuntimeError(
+            f"output with shape {list(shape)} doesn't match the broadcast shape "
+            f"{list(whole)}"
+        )
+
+
 def contiguous_strides(shape: Sequence[int]) -> Strides:
     """The strides, in elements, of a new contiguous tensor."""
     strides: list[int] = []
@@ -59,7 +97,8 @@ def contiguous_strides(shape: Sequence[int]) -> Strides:
 def output_strides(shape: Shape, tensors: Sequence[Tensor]) -> Strides:
     """The strides that PyTorch gives a new result of these operands, of shape `shape`.
 
-    A permuted or channels-last layout is kept, and gaps are closed.
+    A permuted or channels-last layout is kept, and gaps are closed. Without operands
+    the result is contiguous.
     """
     if len(shape) < 2 or 0 in shape:
         return contiguous_strides(shape)

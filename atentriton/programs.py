@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from atentriton import lineages, outlines
 from atentriton.derivations import (
@@ -25,6 +26,7 @@ from atentriton.derivations import (
     facts_from_json,
     facts_of,
 )
+from atentriton.layouts import LIKE, Shape, Strides, output_strides
 from atentriton.outlines import Outline, outline_of
 from atentriton.records import remembered, showing
 from atentriton.specs import TO_TORCH, dtype_of
@@ -43,11 +45,13 @@ class Routine:
 
     Two routines are the same only if they are one object: `lineage` names it, and
     `of_lineage` finds it. `dtypes` are those of the outputs; `able` says which inputs
-    can get a gradient, and `differentiable` which outputs can pass one on. `recorded`
-    routines are those whose lineage means the same in every process.
+    can get a gradient, and `differentiable` which outputs can pass one on. `like` are
+    the inputs whose layout the outputs take, None where it is all of them in order.
+    `recorded` routines are those whose lineage means the same in every process.
     """
 
     __slots__ = (
+        "_joints",
         "_jvps",
         "_program",
         "_refusals",
@@ -59,6 +63,7 @@ class Routine:
         "differentiable",
         "dtypes",
         "input_dtypes",
+        "like",
         "lineage",
         "outline",
         "plans",
@@ -75,6 +80,7 @@ class Routine:
         differentiable: Mask | None = None,
         lineage: str = "",
         restore: Callable[[], Program] | None = None,
+        like: Sequence[str] | None = None,
     ) -> None:
         """Of an outline, `lineage` is the name and `restore` makes the program; given
         with a program, they say that any process makes the same of that lineage."""
@@ -94,12 +100,15 @@ class Routine:
             able = tuple(d.is_differentiable for _, d in outline.inputs)
         self.able = able
         self.derivable = any(differentiable) and any(able)
+        names = [name for name, _ in outline.inputs]
+        self.like = like and tuple(names.index(n) for n in like if n in names)
         self.single = len(outline.outputs) == 1
         self.plans: dict[Any, Any] = {}
         self.sites: Any = None
         self.steps: Any = None
         self._vjps: dict[tuple[Mask, Mask], Derivation] = {}
         self._jvps: dict[Mask, Derivation] = {}
+        self._joints: dict[Mask, Derivation] = {}
         self._savings: dict[Mask, Saving] = {}
         self._refusals: tuple[tuple[int, str], ...] | None = None
 
@@ -110,6 +119,12 @@ class Routine:
             assert self._restore is not None
             self._program = self._restore()
         return self._program
+
+    def strides(self, shape: Shape, tensors: Sequence[Tensor]) -> Strides:
+        """The strides that PyTorch gives the outputs of these inputs, in that shape."""
+        if self.like is not None:
+            tensors = [tensors[i] for i in self.like]
+        return output_strides(shape, tensors)
 
     @property
     def refusals(self) -> tuple[tuple[int, str], ...]:
@@ -154,6 +169,17 @@ class Routine:
         found = self._jvps.get(defined)
         if found is None:
             found = self._jvps[defined] = self._derive("jvp", defined)
+        return found
+
+    def joint(self, defined: Mask) -> Derivation:
+        """All outputs, then their tangents, from those of the inputs marked in
+        `defined`: the first results are the outputs.
+
+        NotImplementedError where the file has no forward derivative.
+        """
+        found = self._joints.get(defined)
+        if found is None:
+            found = self._joints[defined] = self._derive("joint", defined)
         return found
 
     def _derive(self, mode: str, *masks: Mask) -> Derivation:
@@ -201,11 +227,12 @@ def _register(
     differentiable: Mask | None = None,
     lineage: str = "",
     restore: Callable[[], Program] | None = None,
+    like: Sequence[str] | None = None,
 ) -> Routine:
     lineage = lineage or getattr(program, "lineage", "")
     found = _routines.get(lineage)
     if found is None:
-        made = Routine(program, able, differentiable, lineage, restore)
+        made = Routine(program, able, differentiable, lineage, restore, like)
         found = _routines.setdefault(lineage, made)
     return found
 
@@ -253,7 +280,8 @@ def routine(operator: str, specs: Sequence[Spec], default: DType = float32) -> R
     key = f"operator {lineage}"
     program, able, differentiable = remembered(key, _base_to_json, _base_of, make)
     restore = partial(_program_of, make)
-    return _register(program, able, differentiable, lineage, restore)
+    like = LIKE.get(operator)
+    return _register(program, able, differentiable, lineage, restore, like)
 
 
 Base = tuple[Program | Outline, Mask | None, Mask | None]
@@ -306,8 +334,8 @@ def _after(current: Routine, step: lineages.Step) -> Routine:
     inputs = [name for name, _ in current.outline.inputs]
     outputs = [name for name, _ in current.outline.outputs]
     chosen = _mask(inputs, step.inputs)
-    if step.mode == "jvp":
-        derivation = current.jvp(chosen)
+    if step.mode != "vjp":
+        derivation = getattr(current, step.mode)(chosen)
     else:
         defined = outputs if step.outputs is None else step.outputs
         derivation = current.vjp(chosen, _mask(outputs, defined))

@@ -19,7 +19,7 @@ from torch import Tensor, _add_batch_dim, _remove_batch_dim  # type: ignore[attr
 
 from atentriton import autograd, catalogue, domain, gate, launch, programs
 from atentriton.autograd import Call, apply
-from atentriton.layouts import check_one_device, output_strides
+from atentriton.layouts import INTO, broadcast, check_fit, check_one_device
 from atentriton.levels import below_autograd
 from atentriton.programs import Routine
 from atentriton.sites import MISS
@@ -38,7 +38,7 @@ DEFINING = RLock()  # an operator is defined by one thread, and once
 def allocate(routine: Routine, tensors: Sequence[Tensor]) -> list[Tensor]:
     """The outputs as empty tensors, from shapes alone."""
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
-    strides = output_strides(tuple(shape), tensors)
+    strides = routine.strides(tuple(shape), tensors)
     device = check_one_device(tensors)
     return [
         torch.empty_strided(shape, strides, dtype=d, device=device)
@@ -95,6 +95,7 @@ class Registered(Binder):
         self.operator = operator
         self.known: dict[Any, Routine] = {}
         self.along = tuple(self.places[name] for name in ALONG.get(operator, ()))
+        self.into = tuple(self.places[name] for name in INTO.get(operator, ()))
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
         """The same, with tensors along a dimension made to broadcast."""
@@ -118,7 +119,14 @@ class Registered(Binder):
     def routine(
         self, values: Sequence[Any], batched: Sequence[bool] | None = None
     ) -> Routine:
-        """The routine for arguments given in the order of the signature."""
+        """The routine for arguments given in the order of the signature.
+
+        RuntimeError in PyTorch's words where one is too large for the result.
+        """
+        if self.into and batched is None:
+            whole = broadcast([tuple(values[i].shape) for i in self.into])
+            tensors = [v for v in values if isinstance(v, Tensor)]
+            check_fit(whole, [tuple(t.shape) for t in tensors])
         marks = batched or (False,) * len(values)
         key = (torch.get_default_dtype(), *map(key_of, self.arguments, values, marks))
         found = self.known.get(key)

@@ -177,10 +177,14 @@ class EntryFile:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """How arguments come to one dtype; `over` None means all Tensor arguments."""
+    """How arguments come to one dtype; `over` None means all Tensor arguments.
+
+    The result gets the dtype of the argument `into`, or that of the rule.
+    """
 
     kind: PromotionKind
     over: tuple[str, ...] | None = None
+    into: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,10 +73,11 @@ class FunctionReader(ItemReader):
         text = self._text(*given) if given else None
         if text is None:
             return None
-        found = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text.value)
+        found = _PROMOTION.fullmatch(text.value)
         if found is None:
             message = f"`{text.value}` is not a promotion"
-            self.error(text.whole, message, "`default` or `default(self, other)`")
+            expected = "`default`, `default(self, other)` or `default -> self`"
+            self.error(text.whole, message, expected)
             return None
         if found[1] not in PROMOTION_KINDS:
             message = f'unknown kind of promotion "{found[1]}"'
@@ -85,16 +86,27 @@ class FunctionReader(ItemReader):
             self.error(text.span(*found.span(1)), message, expected, hint)
             return None
         kind = PROMOTION_KINDS[PROMOTION_KINDS.index(cast("PromotionKind", found[1]))]
-        if found[2] is None:
-            return Promotion(kind)
-        over: list[str] = []
-        for word in re.finditer(r"\w+", text.value[found.start(2) : found.end(2)]):
-            over.append(word[0])
-            if signature is not None and word[0] not in signature.by_name:
-                begin = found.start(2) + word.start()
-                span = text.span(begin, begin + len(word[0]))
-                message = f'"{word[0]}" is not an argument'
+        over, into = (_words(found, group) for group in (2, 3))
+        for name, begin, end in (*over, *into):
+            if signature is not None and name not in signature.by_name:
+                message = f'"{name}" is not an argument'
                 expected = f"one of {', '.join(signature.by_name)}"
-                hint = nearest(word[0], signature.by_name)
-                self.error(span, message, expected, hint)
-        return Promotion(kind, tuple(over))
+                hint = nearest(name, signature.by_name)
+                self.error(text.span(begin, end), message, expected, hint)
+        return Promotion(
+            kind,
+            None if found[2] is None else tuple(name for name, _, _ in over),
+            found[3],
+        )
+
+
+_PROMOTION = re.compile(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*(?:->\s*(\w+)\s*)?")
+
+
+def _words(found: re.Match[str], group: int) -> list[tuple[str, int, int]]:
+    """The words of a group, if it is there, each with where it begins and ends."""
+    begin, end = found.span(group)
+    if begin < 0:
+        return []
+    words = re.compile(r"\w+").finditer(found.string, begin, end)
+    return [(word[0], *word.span()) for word in words]

@@ -26,13 +26,15 @@ class Function:
     """A function with a signature and a value: a formula, a primitive, or a builder.
 
     `promotes` is the promotion kind of its arguments, or None where they come as they
-    are; `over` names the arguments that take part (None: every Tensor).
+    are; `over` names the arguments that take part (None: every Tensor). The result has
+    the dtype of the argument `into`, where there is one.
     """
 
     signature: Signature
     promotes: str | None
     over: frozenset[str] | None
     body: FunctionEntry | Primitive | Builder
+    into: str | None = None
 
     @property
     def name(self) -> str:

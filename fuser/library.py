@@ -94,7 +94,7 @@ def _function(entry: FunctionEntry) -> Function:
     if promotes is None:
         return Function(entry.signature, None, None, entry)
     over = None if promotes.over is None else frozenset(promotes.over)
-    return Function(entry.signature, promotes.kind, over, entry)
+    return Function(entry.signature, promotes.kind, over, entry, promotes.into)
 
 
 def _built(found: special.Special) -> Function:

@@ -39,6 +39,7 @@ from fuser.values import (
     common_half,
     number,
     promoted,
+    result_type,
 )
 
 Names = Mapping[str, Value]
@@ -70,6 +71,9 @@ CONSTANTS: dict[str, float] = {
     "M_SQRT1_2": 0.7071067811865476,
     "M_2_SQRTPI": 1.1283791670955126,
 }
+
+# PyTorch's numbers for what becomes of the elements of a loss.
+REDUCTIONS = {"None": 0, "Mean": 1, "Sum": 2}
 
 # What a number beside the promotion may not be, in PyTorch's words.
 _TOO_HIGH: dict[Kind, tuple[str, str]] = {
@@ -154,6 +158,8 @@ class Lowering:
             return number(CONSTANTS[expr.id])
         if expr.id in dtypes.SCALAR_TYPES:
             return Static(dtypes.SCALAR_TYPES[expr.id])
+        if expr.namespace.endswith("Reduction::") and expr.id in REDUCTIONS:
+            return Static(REDUCTIONS[expr.id])
         if expr.id in ("nullopt", "None"):
             return Static(None)
         raise FormulaError(
@@ -254,6 +260,8 @@ class Lowering:
         if function.promotes not in (None, "keep"):
             taking = [bound[a.name] for a in arguments if function.takes_part(a)]
             common, result = promoted(taking, function.promotes, self.default)
+            if function.into is not None:
+                result = result_type([bound[function.into]], self.default)
             self._check_scalars(function, bound, common, span)
             bound = {
                 a.name: self._prepared(function, a, bound[a.name], common)

@@ -58,3 +58,26 @@ def test_signs_of_integers(dtype: torch.dtype) -> None:
     assert torch.equal(ops.sgn(x), torch.sgn(x))
     assert torch.equal(ops.sgn(x > 0), torch.sgn(x > 0))
     assert torch.equal(ops.signbit(x > 0), torch.signbit(x > 0))
+
+
+STORED: dict[str, tuple[Any, ...]] = {
+    "huber_loss": (0, 0.5),
+    "soft_margin_loss": (0,),
+    "mse_loss_backward": (0,),
+    "smooth_l1_loss_backward": (0, 0.5),
+    "soft_margin_loss_backward": (0,),
+}
+HALF, SINGLE, DOUBLE = torch.float16, torch.float32, torch.float64
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_some_losses_have_the_dtype_of_self_whatever_the_others_have(name: str) -> None:
+    place, count = (1, 3) if name.endswith("_backward") else (0, 2)
+    for dtype, others in ((HALF, SINGLE), (SINGLE, DOUBLE), (DOUBLE, HALF)):
+        tensors = [torch.randn(4, 6).to(others) for _ in range(count)]
+        tensors[place] = tensors[place].to(dtype)
+        found = getattr(ops, name)(*tensors, *STORED[name])
+        theirs = getattr(torch.ops.aten, name)
+        assert found.dtype == theirs(*tensors, *STORED[name]).dtype == dtype
+        exact = theirs(*[t.double() for t in tensors], *STORED[name])
+        torch.testing.assert_close(found, exact.to(dtype))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
+from atentriton import catalogue, operators, ops, samples
 from atentriton.layouts import (
     INT32_MAX,
+    LIKE,
     broadcast,
     check_one_device,
     contiguous_strides,
@@ -91,6 +94,72 @@ def test_random_operands_give_the_strides_of_torch() -> None:
         assert output_strides(shape, tensors) == expected.stride(), [
             (t.shape, t.stride()) for t in tensors
         ]
+
+
+def stored_in(order: tuple[int, ...], tensor: Tensor) -> Tensor:
+    """The tensor with its first dimension where `order` has 0, and so on, in memory."""
+    if tensor.dim() != len(order):
+        return tensor
+    back = [order.index(d) for d in range(len(order))]
+    return tensor.permute(order).contiguous().permute(back)
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_results_that_are_not_like_all_tensors_in_order(name: str) -> None:
+    ours = operators.make(name)
+    assert isinstance(ours, operators.Fused)
+    call = ours.registered.redispatch
+    orders = ((0, 1, 2), (2, 1, 0), (1, 0, 2))
+    for chosen in product(orders, repeat=3):
+        arrangement = samples.Arrangement(
+            "permuted", ((3, 4, 5),), lambda i, t, c=chosen: stored_in(c[i % 3], t)
+        )
+        values = samples.arguments(
+            ours.signature, torch.float32, arrangement=arrangement
+        )
+        expected = call(values, catalogue.aten(name))
+        alone = [v.to("meta") if isinstance(v, Tensor) else v for v in values]
+        for found in (ours.on(values), call(alone)):
+            pairs = zip(*map(several, (found, expected)), strict=True)
+            assert all(a.stride() == b.stride() for a, b in pairs), chosen
+
+
+def several(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (found,) if isinstance(found, Tensor) else found
+
+
+TOO_LARGE = {
+    "binary_cross_entropy_with_logits": ((4, 6), (6,)),
+    "soft_margin_loss": ((4, 1), (6,)),
+    "soft_margin_loss_backward": ((4, 6), (4, 1), ()),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_tensor_larger_than_the_result_is_refused_in_the_words_of_torch(
+    name: str,
+) -> None:
+    tensors = [torch.rand(shape) for shape in TOO_LARGE[name]]
+    with pytest.raises(RuntimeError, match="output with shape") as theirs:
+        getattr(torch.ops.aten, name)(*tensors, reduction=0)
+    with pytest.raises(RuntimeError) as ours:
+        getattr(ops, name)(*tensors, reduction=0)
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize("shapes", [((1, 6), (4, 6)), ((), (6,))])
+def test_a_loss_of_which_torch_gives_a_part_is_refused(
+    shapes: tuple[tuple[int, ...], ...],
+) -> None:
+    tensors = [torch.rand(shape) for shape in shapes]
+    with pytest.raises(RuntimeError, match="output with shape"):
+        ops.binary_cross_entropy(*tensors, reduction=0)
+
+
+def test_what_is_too_large_is_told_without_mapped_dimensions() -> None:
+    x, targets = torch.randn(6), torch.randn(3, 6)
+    mapped = torch.func.vmap(lambda t: ops.soft_margin_loss(x, t, 0))(targets)
+    torch.testing.assert_close(mapped, ops.soft_margin_loss(x.expand(3, 6), targets, 0))
 
 
 def test_shapes_that_do_not_broadcast_are_refused_in_the_words_of_torch() -> None:

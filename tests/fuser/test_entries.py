@@ -317,7 +317,7 @@ def functions(text: str) -> tuple[FunctionEntry, ...]:
 
 
 def test_functions() -> None:
-    clamp, frexp, helper = functions(
+    clamp, frexp, loss, helper = functions(
         """\
 # Keeps NaN.
 - name: clamp(Tensor self, Scalar? min=None) -> Tensor
@@ -327,6 +327,9 @@ def test_functions() -> None:
   promotes: int_to_float
   mantissa: m(self)
   exponent: e(self) * M_LN2
+- name: loss(Tensor self, Tensor target) -> Tensor
+  promotes: default -> self
+  result: self - target
 - name: helper(Tensor a, Tensor b) -> (Tensor, Tensor)
   result0: a
   result1: b - a
@@ -337,9 +340,10 @@ def test_functions() -> None:
     assert [a.name for a in clamp.arguments] == ["self", "min"]
     assert frexp.promotes == Promotion("int_to_float", None)
     assert list(frexp.results) == ["mantissa", "exponent"]
+    assert loss.promotes == Promotion("default", None, "self")
     assert helper.promotes is None
     assert helper.results["result1"].text == "b - a"
-    assert helper.results["result1"].span.line == 11
+    assert helper.results["result1"].span.line == 14
 
 
 def test_functions_may_call_each_other() -> None:

@@ -62,8 +62,15 @@ FUNCTION_CASES: list[tuple[str, str, str | None, str | None]] = [
     (
         "- name: f(Tensor a) -> Tensor\n  promotes: «default a»\n  result: a\n",
         "`default a` is not a promotion",
-        "`default` or `default(self, other)`",
+        "`default`, `default(self, other)` or `default -> self`",
         None,
+    ),
+    (
+        "- name: f(Tensor self) -> Tensor\n"
+        "  promotes: default -> «slf»\n  result: self\n",
+        '"slf" is not an argument',
+        "one of self",
+        "self",
     ),
 ]
 
