@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from atentriton import gate, launch
 from atentriton.derivations import Derivation, Recipe, Saving
@@ -22,6 +21,7 @@ from atentriton.levels import at_one_level, forward_mode, refuse, untraced
 from atentriton.programs import Routine
 from atentriton.sites import MISS, RoutineSites
 from atentriton.summing import summing
+from atentriton.tangents import alone, by_source, jointly, moved
 
 Compute = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
@@ -85,8 +85,8 @@ class Fused(torch.autograd.Function):
                 t if t is None or t.dtype == dtype else t.to(dtype)
                 for t, dtype in zip(tangents, routine.input_dtypes, strict=True)
             )
-            derivation = routine.jvp(_defined(routine, tangents))
-            values = _by_source(tangent=tangents, input=inputs, output=outputs)
+            derivation = routine.jvp(moved(routine, tangents))
+            values = by_source(tangent=tangents, input=inputs, output=outputs)
             found = evaluate(derivation, values, call.numbers)
         results: list[Tensor | None] = []
         for output, tangent, able in zip(
@@ -307,17 +307,7 @@ def evaluate(
             [values[s] for s in derivation.sources],
             [numbers[i] for i in derivation.numbers],
         )
-    return _results(derivation.results, computed, values)
-
-
-def _results(
-    results: Sequence[Any], computed: Sequence[Tensor], values: dict[Any, Any]
-) -> list[Tensor | None]:
-    """The derivatives, among what was computed and what is there."""
-    return [
-        None if r is None else computed[r] if isinstance(r, int) else values[r]
-        for r in results
-    ]
+    return derivation.picked(computed, values)
 
 
 def call(
@@ -371,7 +361,8 @@ def runner(routine: Routine, tensors: Sequence[Tensor]) -> launch.Run:
 
         def compute(given: Sequence[Tensor]) -> Sequence[Tensor]:
             if tangents is not None:
-                return jointly(made, given, tangents)
+                found, made.tangents = jointly(routine, given, tangents, numbers)
+                return found
             found = launch.plan_for(routine, given).run(given, numbers)
             return (found,) if single else found
 
@@ -379,60 +370,6 @@ def runner(routine: Routine, tensors: Sequence[Tensor]) -> launch.Run:
         return found[0] if single else tuple(found)
 
     return recorded
-
-
-def alone(
-    routine: Routine, tensors: Sequence[Tensor]
-) -> Sequence[Tensor | None] | None:
-    """The tangents of the tensors, where theirs are all derivatives that are asked for.
-
-    None where there is none, or where more is recorded of the call, or of them.
-    """
-    if forward_ad._current_level < 0 or routine.like is not None:
-        return None
-    tangents = [forward_ad.unpack_dual(t).tangent for t in tensors]
-    there = [(x, t) for x, t in zip(tensors, tangents, strict=True) if t is not None]
-    if not there or not any(_defined(routine, tangents)):
-        return None
-    if torch.is_grad_enabled() and any(
-        x.requires_grad for x in (*tensors, *(t for _, t in there))
-    ):
-        return None
-    for x, t in there:
-        if t.dtype != x.dtype or t.stride() != x.stride() or not gate.plain(t):
-            return None
-        if t.is_conj() or t.is_neg():
-            return None
-    return tangents
-
-
-def jointly(
-    call: Call, tensors: Sequence[Tensor], tangents: Sequence[Tensor | None]
-) -> Sequence[Tensor]:
-    """The outputs of the call, by a kernel that gives it their tangents as well."""
-    routine = call.routine
-    derivation = routine.joint(_defined(routine, tangents))
-    values = _by_source(tangent=tangents, input=tensors)
-    assert derivation.routine is not None
-    given = [values[s] for s in derivation.sources]
-    numbers = [call.numbers[i] for i in derivation.numbers]
-    computed = launch.plan_for(derivation.routine, given).run(given, numbers)
-    if derivation.routine.single:
-        computed = (computed,)
-    own = len(routine.dtypes)
-    call.tangents = _results(derivation.results[own:], computed, values)
-    return computed[:own]
-
-
-def _defined(routine: Routine, tangents: Sequence[Tensor | None]) -> tuple[bool, ...]:
-    """Which inputs are moved, of those that can be."""
-    pairs = zip(tangents, routine.able, strict=True)
-    return tuple(t is not None and able for t, able in pairs)
-
-
-def _by_source(**tensors: Sequence[Tensor | None]) -> dict[Any, Any]:
-    """The tensors by their source."""
-    return {(kind, i): t for kind, ts in tensors.items() for i, t in enumerate(ts)}
 
 
 def apply(call: Call, compute: Compute, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

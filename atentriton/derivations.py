@@ -7,11 +7,12 @@ so that it only picks and runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from atentriton import outlines
 from atentriton.outlines import Outline, outline_of
@@ -47,6 +48,15 @@ class Derivation:
         """The inputs and outputs whose values are needed: what has to be saved."""
         used = [*self.sources, *(r for r in self.results if isinstance(r, tuple))]
         return tuple(dict.fromkeys(s for s in used if s[0] in ("input", "output")))
+
+    def picked(
+        self, computed: Sequence[Tensor], values: Mapping[Any, Tensor | None]
+    ) -> list[Tensor | None]:
+        """The results, from the routine's outputs and what is there, by its source."""
+        return [
+            None if r is None else computed[r] if isinstance(r, int) else values[r]
+            for r in self.results
+        ]
 
 
 @dataclass(frozen=True, slots=True)
