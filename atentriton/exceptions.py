@@ -34,22 +34,83 @@ class Allowance:
 _FLOAT_SCALE = "torch has the scale in float32"
 _ADDED = "torch adds 1e-12 to what the second derivative is divided by"
 INACCURATE: dict[str, tuple[float, str]] = {
-    "binary_cross_entropy": (1e-10, _ADDED),
+    "binary_cross_entropy": (1e-9, _ADDED),
     "binary_cross_entropy_backward": (1e-10, _ADDED),
     "digamma": (1e-8, "torch's trigamma is right to 9 digits only"),
+    "linalg_qr": (1e-12, "a sample is nearly singular"),
     "lgamma": (1e-8, "torch's trigamma is right to 9 digits only"),
     "mvlgamma": (1e-8, "torch's trigamma is right to 9 digits only"),
-    "igamma": (1e-8, "torch's series end at 9 digits"),
-    "igammac": (1e-8, "torch's series end at 9 digits"),
+    "igamma": (1e-12, "torch's tiny powers lose the digits of their exponent"),
     "polygamma": (1e-8, "torch's trigamma is right to 9 digits only"),
     "polygamma_": (1e-8, "torch's trigamma is right to 9 digits only"),
     "hardsigmoid": (1e-7, "torch's backward has 1/6 as a float32"),
-    "fake_quantize_per_tensor_affine_cachemask": (1e-6, _FLOAT_SCALE),
-    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (1e-6, _FLOAT_SCALE),
-    "_fake_quantize_learnable_per_tensor_affine": (1e-6, _FLOAT_SCALE),
+    "special_log_ndtr": (1e-12, "torch's derivative has large numbers cancel"),
+    "fake_quantize_per_tensor_affine_cachemask": (1e-7, _FLOAT_SCALE),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": (1e-7, _FLOAT_SCALE),
+    "_fake_quantize_learnable_per_tensor_affine": (1e-7, _FLOAT_SCALE),
 }
 
+_LOGARITHM = (
+    "the rounding of a large result is an error of the weights, in torch as here"
+)
+_OTHER_TRIANGLE = "the other triangle is not read: its gradient is 0"
+_CERTAIN = "torch's quotient vanishes where self and target are 0 or tiny, or 1"
+
 EXCEPTIONS: tuple[Allowance, ...] = (
+    Allowance("logcumsumexp", "first second", "arguments *10000", _LOGARITHM),
+    Allowance("logcumsumexp", "second", "arguments 9984.0", _LOGARITHM),
+    Allowance("logcumsumexp", "second", "expected nan", "torch has inf - inf there"),
+    Allowance(
+        "logcumsumexp",
+        "jvp",
+        "got *",
+        "torch adds 1e-13 to a divisor, and has NaN for large complex numbers",
+    ),
+    Allowance(
+        "triangular_solve",
+        "jvp",
+        "got *",
+        "torch's tangent is not the limit of differences; gradcheck confirms ours",
+    ),
+    Allowance(
+        "as_strided_scatter",
+        "first",
+        "got *",
+        "torch drops the gradient where nothing was written, and keeps the other; "
+        "gradcheck confirms ours",
+    ),
+    Allowance(
+        "native_layer_norm",
+        "jvp",
+        "Expected a proper Tensor but got None",
+        "torch's second derivative of a layer norm needs a weight",
+    ),
+    Allowance("cholesky_solve", "first second jvp", "got *", _OTHER_TRIANGLE),
+    Allowance("cholesky_inverse", "first second", "got *", _OTHER_TRIANGLE),
+    Allowance(
+        "cholesky_inverse",
+        "jvp",
+        "got *",
+        "torch's tangent is not the limit of differences; gradcheck confirms ours",
+    ),
+    Allowance(
+        "eig",
+        "first second jvp gradcheck",
+        "call it with eigenvectors=True",
+        "the old operator had no gradient without eigenvectors",
+    ),
+    Allowance(
+        "_to_sparse*",
+        "jvp",
+        "Cannot access storage of SparseTensorImpl",
+        "PyTorch makes no sparse tensor of dual numbers",
+    ),
+    Allowance(
+        "_coalesce _sparse_addmm",
+        "jvp",
+        "_sparse_coo_tensor_with_dims_and_tensors",
+        "PyTorch makes no sparse tensor of dual numbers",
+    ),
     Allowance(
         "silu silu_",
         "jvp",
@@ -57,7 +118,7 @@ EXCEPTIONS: tuple[Allowance, ...] = (
         "torch's tangent of a complex silu is not the limit of its differences",
     ),
     Allowance(
-        "i0 special_i0* special_i1* special_modified_bessel_*",
+        "i0 special_i1 special_modified_bessel_i0 special_modified_bessel_i1",
         "edges",
         "got *inf, torch has nan, at [[]*inf[]]",
         "the function is infinite at infinity",
@@ -65,19 +126,22 @@ EXCEPTIONS: tuple[Allowance, ...] = (
     Allowance(
         "polygamma*",
         "edges",
-        "got *0.0, torch has nan, at [[]*inf*",
+        "got *0.0, torch has nan, at *[!-]inf*",
         "the function vanishes at infinity",
     ),
-    Allowance(
-        "special_zeta*",
-        "edges",
-        "got *0.0, torch has nan, at",
-        "the sum vanishes where its terms do",
+    *(
+        Allowance(
+            "special_zeta*",
+            "edges",
+            f"got 0.0, torch has nan, at [[]*{where}*",
+            "the sum vanishes where its terms do",
+        )
+        for where in ("e+", "inf")
     ),
     Allowance(
         "special_zeta*",
         "edges",
-        "got *e-*, torch has 0.0, at",
+        "got *e-*, torch has 0.0, at [[]*, *e+*",
         "what is left of the sum, q^(1-s) / (s-1), is not 0 yet",
     ),
     Allowance(
@@ -89,7 +153,7 @@ EXCEPTIONS: tuple[Allowance, ...] = (
     Allowance(
         "igamma igamma_",
         "edges",
-        "got 1.0, torch has 0.0, at [[]*e-*, *[]]",
+        "got 1.0, torch has 0.0, at [[]5e-324, *[]]",
         "for a tiny first argument P is 1 - a E1(x)",
     ),
     Allowance(
@@ -111,10 +175,10 @@ EXCEPTIONS: tuple[Allowance, ...] = (
         "torch gives the result the shape of self, whatever that of the scale",
     ),
     Allowance(
-        "fmod* remainder*",
+        "fmod.Tensor remainder.Tensor remainder.Scalar_Tensor",
         "edges",
-        "torch has nan, at",
-        "the quotient is infinite, the remainder is not",
+        "got *0.0, torch has nan, at",
+        "the quotient overflows in torch, but the remainder is exact",
     ),
     Allowance(
         "logaddexp2*",
@@ -125,49 +189,190 @@ EXCEPTIONS: tuple[Allowance, ...] = (
     Allowance(
         "lerp*",
         "edges",
-        "at [[]*2.0, *0.5, 0.8[]]",
+        "got *e-09, torch has *e-08, at [[]*2.0, *0.5, 0.8[]]",
         "rounding and contraction leave something of 2 - 2.5 * 0.8",
     ),
     Allowance(
-        "rsub.Tensor threshold_backward",
+        "log_sigmoid_forward",
         "layouts",
-        "first transposed*strides",
-        "torch has the second tensor first, whose layout is taken",
+        "strides",
+        "contiguous in torch on a CPU alone: on a GPU it keeps the layout, as we do",
+    ),
+    Allowance(
+        "gelu_backward",
+        "layouts",
+        "broadcast float32(approximate='none')*torch refuses this",
+        "torch leaves float32 to oneDNN, which does not broadcast; float64 it takes",
+    ),
+    Allowance(
+        "binary_cross_entropy_backward",
+        "layouts",
+        "one without dimensions*output with shape [[][]] doesn't match",
+        "of all elements torch gives the first alone, in the shape of self",
+    ),
+    Allowance(
+        "igamma igammac",
+        "edges",
+        "at [[]100.0, 100.0[]]",
+        "from 20 to 200 and near the diagonal torch's series is right to 9 digits",
+    ),
+    Allowance(
+        "pow.Tensor_Tensor",
+        "jvp",
+        "OpInfo float64*at [[]1, 9, 4[]]",
+        "the tangent's two terms cancel: the error is less than 2 eps of theirs",
     ),
     Allowance(
         "polygamma*",
-        "value edges",
-        "got *inf, *, at [[]*-*[]]",
+        "edges",
+        "got inf, *, at [[]*-[1-9]*.*[]]",
         "there is a pole at 0 and each negative integer, which torch's sum misses",
     ),
     Allowance(
         "polygamma*",
         "edges",
-        "at [[]*-1.5*[]]",
+        "got inf, torch has nan, at [[]*-inf*",
+        "between the poles there is no limit; infinite as the huge integers before",
+    ),
+    Allowance(
+        "polygamma*",
+        "edges",
+        "got -0.23620*, torch has -0.23620*, at [[]*-1.5*[]]",
         "near a zero of the function: the error is one of the argument's rounding",
     ),
     Allowance(
         "igamma igammac igamma_ igammac_",
         "edges",
-        "got [01].0, torch has nan, at",
+        "got [01].0, torch has nan, at [[]*e+308, *",
         "the limit at a huge argument, where torch's powers and exponentials overflow",
     ),
     Allowance(
         "igammac igammac_",
         "edges",
-        "at [[]*e-*, *[]]",
+        "got *e-*, torch has *e-*, at [[]*e-*, *",
         "for a tiny first argument Q is its product with E1(x)",
     ),
     Allowance(
         "silu silu_ mish mish_ hardswish hardswish_ gelu gelu_",
         "edges",
-        "got *0.0, torch has nan, at [[]-*",
+        "got *0.0, torch has nan, at [[]-inf*",
         "the function vanishes at -inf, where torch has inf * 0 (deviations.md)",
+    ),
+    Allowance(
+        "gelu gelu_",
+        "edges",
+        "got -*e-*, torch has -0.0, at [[]-20.0, *",
+        "far to the left torch's 1 + erf and 1 + tanh cancel",
+    ),
+    Allowance(
+        "gelu_backward",
+        "edges",
+        "got *[!n], torch has *, at [[]*, -20.0, '*'[]]",
+        "far to the left torch's 1 + erf and 1 + tanh cancel",
+    ),
+    Allowance(
+        "gelu_backward",
+        "edges",
+        "got *[!n], torch has nan, at [[]*, *inf, '*'[]]",
+        "the slope is 0 or 1 at infinity, where torch has inf * 0",
+    ),
+    Allowance(
+        "gelu_backward",
+        "edges",
+        "got *[!n], torch has nan, at [[]*, *e+308, 'tanh'[]]",
+        "the slope is 0 or 1 far out, where torch's square overflows",
+    ),
+    Allowance(
+        "ldexp.Tensor",
+        "edges",
+        "got *[!n], torch has nan, at [[]*, *e+*[]]",
+        "zeros and infinities stay what they are; torch's power of 2 is inf or 0",
+    ),
+    Allowance(
+        "round.decimals",
+        "edges",
+        "got *1.7976931348623157e+308, torch has *inf, at",
+        "a number as large is whole already; scaled by torch it overflows",
+    ),
+    Allowance(
+        "sinc",
+        "edges",
+        "got *0.0, torch has *, at",
+        "the function is 0 at whole numbers; torch takes the sine of a rounded product",
+    ),
+    Allowance(
+        "hardtanh_backward hardshrink_backward softshrink_backward",
+        "edges",
+        "got 0.0, torch has nan, at [[]nan, nan, *",
+        "torch's vectors give 0 at NaN, and its last elements the gradient",
+    ),
+    Allowance(
+        "soft_margin_loss",
+        "edges",
+        "got [0-9]*, torch has inf, at",
+        "the exponential overflows in torch, its logarithm does not",
+    ),
+    Allowance(
+        "soft_margin_loss_backward",
+        "edges",
+        "got *[!n], torch has nan, at",
+        "the exponential overflows in torch, which then has inf / inf",
+    ),
+    *(
+        Allowance(
+            "soft_margin_loss_backward",
+            "edges",
+            f"got nan, torch has -inf, at [[]inf, *e+*, {least}, 0[]]",
+            "half of the least number rounds to 0, and inf times that is NaN",
+        )
+        for least in ("1.401298464324817e-45", "5e-324")
+    ),
+    Allowance(
+        "mse_loss_backward",
+        "edges",
+        "got *[!n], torch has *[nf], at [[]*, *1.7976931348623157e+308, *, 0[]]",
+        "twice the difference overflows in torch before the gradient makes it small",
+    ),
+    *(
+        Allowance(
+            "binary_cross_entropy_backward",
+            "edges",
+            f"got *[!n], torch has *, at [[]*, {where}, *, 0[]]",
+            _CERTAIN,
+        )
+        for where in (
+            "*0.0, *0.0",
+            "*0.0, *e-*",
+            "*e-*, *0.0",
+            "*e-*, *e-*",
+            "1.0, 1.0",
+        )
+    ),
+    *(
+        Allowance(
+            "binary_cross_entropy_with_logits",
+            "edges",
+            f"got *[!n], torch has *[!n], at [[]{where}, *, *, *, 0[]]",
+            "far to the left torch's (1 - target) x and log_sigmoid(x) cancel",
+        )
+        for where in ("-20.0", "-100.0", "-[1-9].*e+*")
+    ),
+    Allowance(
+        "binary_cross_entropy_with_logits",
+        "edges",
+        "got inf, torch has nan, at [[]-inf, *, 0[]]",
+        "the loss is infinite there, where torch has inf - inf",
+    ),
+    Allowance(
+        "binary_cross_entropy_with_logits",
+        "edges",
+        "got nan, torch has inf, at [[]-inf, 0.5, -inf, -inf, 0[]]",
+        "an infinite pos_weight times a logarithm that is 0 is NaN",
     ),
     Allowance(
         "softplus_backward",
         "edges",
-        "got *e+*, torch has *inf, at",
+        "got *e+308, torch has *inf, at [[]*e+308, *",
         "the product with the gradient's gate overflows in torch before it is divided",
     ),
     Allowance(

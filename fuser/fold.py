@@ -13,7 +13,7 @@ from fuser.optable import PRIMITIVES
 from fuser.rounding import rounded
 
 # What complex numbers do part by part, in Python and in complex.yaml alike.
-_BY_PARTS = frozenset({"add", "sub", "eq", "ne"})
+_BY_PARTS = frozenset({"add", "sub", "conj", "eq", "ne"})
 
 
 def fold_number(node: Node) -> Node:

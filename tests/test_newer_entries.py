@@ -157,7 +157,7 @@ def _elu(x: mpf) -> mpf:
 Row = tuple[str, tuple[Any, ...], Callable[[mpf], mpf], tuple[float, ...]]
 ONE = torch.tensor(1.0, dtype=torch.float64)
 TAILS: tuple[Row, ...] = (
-    ("sinc", (), _sinc, (1e-3, 0.1, 0.4999, 0.5001, 0.7, -2.3)),
+    ("sinc", (), _sinc, (1e-3, 0.1, 0.4999, 0.5001, 0.7, 0.9999, -2.3, 3.0001, 4.0)),
     ("special_ndtr", (), _below, (-30.0, -5.0, 0.5, 8.0)),
     (
         "special_log_ndtr",
@@ -181,6 +181,12 @@ TAILS: tuple[Row, ...] = (
         "binary_cross_entropy_with_logits",
         (ONE, None, None, 0),
         lambda x: _softplus(-x),
+        (-300.0, -40.0, 0.5, 40.0, 300.0),
+    ),
+    (
+        "binary_cross_entropy_with_logits",
+        (ONE / 4, None, 3 * ONE, 0),
+        lambda x: (3 * _softplus(x) + 3 * _softplus(-x)) / 4,
         (-300.0, -40.0, 0.5, 40.0, 300.0),
     ),
     (
@@ -230,10 +236,21 @@ def _derivatives(
 
 # -- points ----------------------------------------------------------------------------
 
+# The number that the gradient of a logarithm ends at, as a float32.
+FLOAT_1E_12 = torch.tensor(1e-12, dtype=torch.float32).item()
+
 # Operator, arguments after the tensor, and at each point: value, gradient, second.
 Points = dict[float, tuple[float, float, float]]
 EDGES: tuple[tuple[str, tuple[Any, ...], Points], ...] = (
-    ("sinc", (), {0.0: (1.0, 0.0, -(math.pi**2) / 3)}),
+    (
+        "sinc",
+        (),
+        {
+            0.0: (1.0, 0.0, -(math.pi**2) / 3),
+            2.0: (0.0, 0.5, -0.5),
+            -3.0: (0.0, 1 / 3, 2 / 9),
+        },
+    ),
     ("hardshrink", (0.0,), {0.0: (0.0, 1.0, 0.0), 1.0: (1.0, 1.0, 0.0)}),
     ("hardshrink", (0.5,), {0.5: (0.0, 0.0, 0.0), -0.5: (0.0, 0.0, 0.0)}),
     ("softshrink", (0.0,), {0.0: (0.0, 1.0, 0.0)}),
@@ -272,7 +289,21 @@ EDGES: tuple[tuple[str, tuple[Any, ...], Points], ...] = (
     (
         "binary_cross_entropy",
         (0 * ONE, None, 0),
-        {0.0: (0.0, 1.0, 1.0), 1.0: (100.0, 1e12, 1e24), 0.5: (math.log(2), 2.0, 4.0)},
+        {
+            0.0: (0.0, 1.0, 1.0),
+            1.0: (100.0, 1 / FLOAT_1E_12, 1 / FLOAT_1E_12**2),
+            0.5: (math.log(2), 2.0, 4.0),
+        },
+    ),
+    (
+        "binary_cross_entropy_with_logits",
+        (ONE / 4, None, None, 0),
+        {-INF: (INF, -0.25, 0.0), INF: (INF, 0.75, 0.0)},
+    ),
+    (
+        "binary_cross_entropy_with_logits",
+        (1e300 * ONE, None, None, 0),
+        {0.0: (math.log(2), -1e300, NAN)},
     ),
 )
 
@@ -323,10 +354,64 @@ def _ldexp(a: float, exponent: int) -> float:
         return math.copysign(INF, a)
 
 
+def test_an_infinite_power_of_two() -> None:
+    x = torch.tensor([0.0, 1.0, INF, -INF], dtype=torch.float64)
+    for exponent, right in ((INF, [NAN, INF, INF, -INF]), (-INF, [0.0, 0.0, NAN, NAN])):
+        found = stepwise("ldexp.Tensor")(x, torch.full_like(x, exponent))
+        wanted = torch.tensor(right, dtype=torch.float64)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+
+
 def test_a_number_too_large_to_be_scaled_is_whole() -> None:
     x = torch.tensor([1e300, -1e308, 1.25, INF], dtype=torch.float64)
     found = stepwise("round.decimals")(x, decimals=10)
     assert found.tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("decimals", [-300, -309, -400])
+def test_a_number_is_less_than_half_a_huge_power_of_ten(decimals: int) -> None:
+    x = torch.tensor([1e200, -1.25, 0.0, INF, -INF], dtype=torch.float64)
+    found = stepwise("round.decimals")(x, decimals=decimals)
+    assert found.tolist() == [0.0, 0.0, 0.0, INF, -INF]
+
+
+# Gradients whose factors overflow by themselves, in an order in which they do not.
+HUGE = 1.7976931348623157e308
+PRODUCTS = (
+    ("mse_loss_backward", (0.0, -HUGE, 0.0, 0), 0.0),
+    ("mse_loss_backward", (HUGE, 1.0, 1.0, 0), 0.0),
+    ("mse_loss_backward", (0.25, HUGE, 0.0, 0), HUGE / 2),
+    ("soft_margin_loss_backward", (HUGE, 20.0, 100.0, 0), -0.0),
+    ("soft_margin_loss_backward", (2.0, -20.0, 100.0, 0), -200.0),
+    ("sigmoid_backward", (0.0, 1e200), 0.0),
+)
+
+
+@pytest.mark.parametrize(("name", "values", "right"), PRODUCTS)
+def test_a_gradient_is_multiplied_from_the_small_end(
+    name: str, values: tuple[float, ...], right: float
+) -> None:
+    count = len(stepwise(name).signature.arguments) - (values[-1:] == (0,))
+    tensors = [v * ONE for v in values[:count]]
+    assert stepwise(name)(*tensors, *values[count:]).item() == right
+
+
+# At NaN, in whole vectors of PyTorch's: alone in the last elements it does otherwise.
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [
+        ("hardtanh_backward", (-1.0, 1.2)),
+        ("hardshrink_backward", (0.6,)),
+        ("softshrink_backward", (0.6,)),
+        ("hardswish_backward", ()),
+    ],
+)
+def test_a_gradient_at_nan(name: str, bounds: tuple[float, ...]) -> None:
+    gradient = torch.full((64,), 0.5, dtype=torch.float64)
+    x = torch.full_like(gradient, NAN)
+    theirs = getattr(torch.ops.aten, name)(gradient, x, *bounds)
+    found = stepwise(name)(gradient, x, *bounds)
+    torch.testing.assert_close(found, theirs, rtol=0, atol=0, equal_nan=True)
 
 
 LOSSES = sorted(e.name for e in NEWER if "reduction" in e.signature.by_name)

@@ -61,6 +61,12 @@ def test_complex_constants_are_left_to_be_folded_by_their_parts() -> None:
         assert fold_number(node) is node
 
 
+def test_the_conjugate_of_a_constant_is_a_constant() -> None:
+    z = ir.const(1 + 2j, dtypes.complex64)
+    folded = fold_number(ir.make("conj", z.dtype, (z,)))
+    assert folded.op == "const" and ir.value_of(folded) == 1 - 2j
+
+
 def test_constants_are_rounded_before_they_are_used() -> None:
     tenth, fifth = ir.const(0.1, dtypes.float32), ir.const(0.2, dtypes.float32)
     node = ir.make("add", dtypes.float32, (tenth, fifth))
