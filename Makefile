@@ -11,7 +11,7 @@ RUN     := $(VENV)/.ready
 DEVELOP := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all perf dev lint format wheel clean
+.PHONY: help demo test test-all test-torch perf dev lint format wheel clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,34 @@ test: $(RUN) ## the quick tests, in Triton's interpreter too
 test-all: $(RUN) ## every test that this machine can run
 	$(PYTEST)
 	TRITON_INTERPRET=1 $(PYTEST) -m interpreter
+	@for version in $(OTHERS); do $(MAKE) test-torch TORCH=$$version || exit 1; done
+
+# What depends on PyTorch most, under another release of it, in an environment beside
+# $(VENV). A release that pip does not provide is left out, and said to be.
+OTHERS  := 2.11.0 2.14.0
+TORCH   ?= $(firstword $(OTHERS))
+OTHER   := $(VENV)-torch-$(TORCH)
+BESIDE  := private ops autograd transforms override override_modes dynamo inplace \
+           composite matrix checkpoints foreign
+
+test-torch: ## some of the quick tests under another PyTorch: TORCH=2.11.0
+	@if [ ! -f $(OTHER)/.ready ]; then \
+		echo "Setting up $(OTHER)."; \
+		$(PYTHON) -m venv $(OTHER) && \
+		grep -vE '^(torch|triton|setuptools)==' constraints.txt \
+			> $(OTHER)/constraints.txt && \
+		if ! $(OTHER)/bin/python -m pip download -qq --no-deps --no-cache-dir \
+			--dest $(OTHER)/wheels torch==$(TORCH); then \
+			echo "torch $(TORCH): skipped, pip does not provide it here"; \
+			exit 0; \
+		fi; \
+		$(OTHER)/bin/python -m pip install -qq --disable-pip-version-check \
+			-c $(OTHER)/constraints.txt --find-links $(OTHER)/wheels \
+			torch==$(TORCH) -e '.[test]' && \
+		rm -r $(OTHER)/wheels && touch $(OTHER)/.ready || exit 1; \
+	fi; \
+	$(OTHER)/bin/python -m pytest -n auto --maxprocesses 8 --dist worksteal \
+		-m "not slow and not gpu" $(BESIDE:%=tests/test_%.py)
 
 perf: $(RUN) ## every measurement in perf/ that this machine can make: tables, JSON, pictures
 	@for script in perf/[!_]*.py; do \

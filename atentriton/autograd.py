@@ -17,7 +17,7 @@ from torch import Tensor
 from atentriton import gate, launch
 from atentriton.derivations import Derivation, Recipe, Saving
 from atentriton.layouts import broadcast
-from atentriton.levels import at_one_level, forward_mode, refuse, untraced
+from atentriton.levels import applying, at_one_level, forward_mode, refuse, untraced
 from atentriton.programs import Routine
 from atentriton.sites import MISS, RoutineSites
 from atentriton.summing import summing
@@ -103,7 +103,7 @@ class Fused(torch.autograd.Function):
         return results[0] if routine.single else tuple(results)
 
 
-_apply = super(torch.autograd.Function, Fused).apply  # type: ignore[misc]
+_apply = applying(Fused)
 """Without torch.autograd.Function.apply, which binds arguments by inspect.signature."""
 
 
@@ -237,7 +237,7 @@ def _saver(routine: Routine, saving: Saving) -> Callable[[Any, Any, Any], None]:
     return save
 
 
-_apply_recorded = super(torch.autograd.Function, Recorded).apply  # type: ignore[misc]
+_apply_recorded = applying(Recorded)
 
 
 def backward(

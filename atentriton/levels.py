@@ -21,6 +21,7 @@ from torch._C._dynamo.eval_frame import (
 )
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 
 
 def forward_mode() -> bool:
@@ -41,6 +42,21 @@ def further_out(saved: Sequence[Tensor]) -> Iterator[tuple[Sequence[Tensor], boo
         return
     with forward_ad._set_fwd_grad_enabled(True):
         yield [forward_ad.unpack_dual(t).primal for t in saved], True
+
+
+def applying(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """The `apply` that neither binds arguments nor asks for functorch transforms.
+
+    It is that of PyTorch's own Functions for one level, and so of a twin among them.
+    """
+    own = {n: v for n, v in vars(function).items() if isinstance(v, staticmethod)}
+    key = {"_compiled_autograd_key": staticmethod(_key)}
+    twin: Any = type(function.__name__, (_SingleLevelFunction,), {**key, **own})
+    return twin.apply
+
+
+def _key(ctx: Any) -> tuple[int]:
+    return (ctx._autograd_function_id,)
 
 
 def at_one_level(apply: Callable[[], Any]) -> Any:
@@ -103,7 +119,7 @@ class Refusal(torch.autograd.Function):
         return tangent.view_as(tangent)
 
 
-_refusal = super(torch.autograd.Function, Refusal).apply  # type: ignore[misc]
+_refusal = applying(Refusal)
 
 
 def refuse(

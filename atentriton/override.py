@@ -50,7 +50,7 @@ class use(TorchFunctionMode):
 
     def __init__(self, include: Names = None, exclude: Names = None) -> None:
         super().__init__()
-        self.names = frozenset[str]()
+        self.names: frozenset[str] = frozenset()
         self.by_name = include is not None
         if not is_compiling():
             self.names = callables.chosen(include, exclude)

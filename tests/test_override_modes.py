@@ -315,7 +315,8 @@ def test_subclasses_are_asked(x: Tensor) -> None:
     Logging.calls = []
     with use():
         result = logging.tanh()
-    assert Logging.calls == ["tanh"]
+    asked = [call for call in Logging.calls if call != "__get__"]  # by torch 2.11
+    assert asked == ["tanh"]
     assert type(result) is Logging
 
 
