@@ -54,7 +54,9 @@ def grouped(flat: Sequence[Any]) -> list[Any]:
             case Sparse(places=places, sizes=sizes):
                 elements = next(items)
                 checked = {"check_invariants": True}
-                found.append(torch.sparse_coo_tensor(places, elements, sizes, **checked))
+                found.append(
+                    torch.sparse_coo_tensor(places, elements, sizes, **checked)
+                )
             case _:
                 found.append(item)
     return found

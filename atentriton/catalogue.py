@@ -63,11 +63,13 @@ class _Torch:
         return in_torch(operator)
 
     def runs(self, function: str) -> bool:
-        from atentriton.evaluate import QUESTIONS
+        from atentriton.evaluate import QUESTIONS, plain
         from atentriton.helpers import FUNCTIONS
 
+        function = plain(function)
         ours = function in FUNCTIONS or function in QUESTIONS
-        return ours or hasattr(torch.ops.aten, function)
+        words = function in ("tuple", "get")
+        return ours or words or hasattr(torch.ops.aten, function.removesuffix("_"))
 
 
 RUNTIME = _Torch()

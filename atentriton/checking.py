@@ -9,7 +9,7 @@ what that dtype costs torch's own operator is allowed to ours, too.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -35,6 +35,7 @@ from atentriton.programs import compiler
 from atentriton.reports import KINDS, Failure, Kind, Measure, Report
 from atentriton.samples import ARRANGEMENTS
 from atentriton.specs import FROM_TORCH, TO_TORCH
+from fuser.formulas import Entry
 from fuser.lower import NotPointwise
 
 DOUBLE = (torch.float64, torch.complex128)
@@ -63,7 +64,8 @@ def check(name: str, *, quick: bool = False) -> Report:
     try:
         with warnings.catch_warnings():  # of torch's, that it will retire an operator
             warnings.simplefilter("ignore")
-            check = (_Whole if whole else _Check)(report, ours, theirs)
+            entry = compiler().operator(name).entry
+            check = (Whole if whole else _Check)(report, ours, theirs, entry)
             if theirs is None:
                 check.differences()
             else:
@@ -81,9 +83,14 @@ _DERIVE: dict[Kind, Any] = {
 
 
 class _Check:
-    def __init__(self, report: Report, ours: operators.Overload, theirs: Any) -> None:
-        self.report = report
-        self.signature = compiler().operator(report.name).signature
+    # Which derivatives are compared.
+    kinds: tuple[Kind, ...] = tuple(_DERIVE)
+
+    def __init__(
+        self, report: Report, ours: Any, theirs: Any, entry: Entry | None
+    ) -> None:
+        self.report, self.entry = report, entry
+        self.signature = (entry or compiler().operator(report.name)).signature
         self.inplace = self.signature.inplace or isinstance(ours, operators.InPlace)
         note = "torch's value, our derivatives" if report.runs == "formulas" else ""
         self.inaccuracy, report.note = exceptions.INACCURATE.get(
@@ -169,7 +176,8 @@ class _Check:
         """Compare gradients, their gradients, and tangents."""
         if not case.leaves:
             return
-        for kind, derive in _DERIVE.items():
+        for kind in self.kinds:
+            derive = _DERIVE[kind]
             try:
                 found = self.references(kind, case, derive)
             except REFUSALS as error:
@@ -215,7 +223,7 @@ class _Check:
     def at_edges(self) -> None:
         """Values at the edges of float32 and float64, each element by itself."""
         for case in self.cases.of((torch.float32, torch.float64)):
-            values = edges.arguments(case.values, case.dtype)
+            values = edges.arguments(self.signature, case.values, case.dtype)
             if values is None:
                 continue
             case = self.cases.case(values, case.dtype, f"edges {_name(case.dtype)}")
@@ -409,13 +417,14 @@ class _Check:
         counts[reason] = counts.get(reason, 0) + 1
 
 
-class _Whole(_Check):
+class Whole(_Check):
     """An operator over whole tensors: what it can be called with is not for drawing,
     and its memory is torch's affair."""
 
     def caller(self, operator: Any) -> Callable[[Sequence[Any]], tuple[Tensor, ...]]:
         call = super().caller(operator)
-        entry = compiler().entries[self.report.name]
+        entry = self.entry
+        assert entry is not None
 
         def whole(values: Sequence[Any]) -> tuple[Tensor, ...]:
             given = [
@@ -425,17 +434,22 @@ class _Whole(_Check):
                 )
             ]
             pairs = zip(call(given), entry.differentiable_outputs, strict=True)
-            found = (result if able else result.detach() for result, able in pairs)
+            found = (
+                result if able else result.detach()
+                for result, able in pairs
+                if result is not None  # one that a mask leaves out
+            )
             return tuple(r.to_dense() if r.is_sparse else r for r in found)
 
         return whole
 
     def run(self, quick: bool) -> None:
         dtypes = DOUBLE if quick else DERIVED
-        known = dict.fromkeys((*dtypes, torch.float32))  # some have a kernel for it alone
+        known = dict.fromkeys(
+            (*dtypes, torch.float32)
+        )  # some have a kernel for it alone
         own = ((d, v) for d in known for v in calls.of(self.report.name, d))
-        torchs = opinfos.calls(self.signature, self.operator, dtypes)
-        for source, found in (("OpInfo", torchs), ("call", own)):
+        for source, found in (("OpInfo", self.samples(dtypes)), ("call", own)):
             for dtype, values in found:
                 case = self.case(values, dtype, f"{source} {_name(dtype)}")
                 if self.value(case) is None:
@@ -448,6 +462,12 @@ class _Whole(_Check):
         for kind in KINDS:
             if kind not in self.report.measures and kind not in self.report.skipped:
                 self.report.skipped[kind] = "nothing to compare"
+
+    def samples(
+        self, dtypes: Sequence[torch.dtype]
+    ) -> Iterator[tuple[torch.dtype, list[Any]]]:
+        """The samples of torch's OpInfo database."""
+        return opinfos.calls(self.signature, self.operator, dtypes)
 
     def case(self, values: Sequence[Any], dtype: torch.dtype, label: str) -> Case:
         """The case of these values, with the items of lists beside each other."""

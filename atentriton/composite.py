@@ -167,7 +167,7 @@ def _gradient(value: Any, shape: Any, length: int | None) -> Any:
     return None if value is None or shape is None else fitted(value, shape)
 
 
-_apply = super(torch.autograd.Function, Applied).apply  # type: ignore[misc]
+apply = levels.applying(Applied)
 
 
 class Composite:
@@ -206,7 +206,7 @@ class Composite:
         flat = list(arguments.flat(values))
         if not gate.records(v for v in flat if isinstance(v, Tensor)):
             return compute(values)
-        return levels.at_one_level(lambda: _apply(self, compute, arguments, *flat))
+        return levels.at_one_level(lambda: apply(self, compute, arguments, *flat))
 
     def by_torch(self, /, *args: Any, **kwargs: Any) -> Any:
         """The kernel for batches and under autocast: torch's rules of how to batch and
@@ -226,7 +226,7 @@ class Composite:
         def compute(given: Sequence[Any]) -> Any:
             return self.binder.redispatch(given, self.torch)
 
-        return _apply(self, compute, arguments, *flat)
+        return apply(self, compute, arguments, *flat)
 
 
 def _on_a_copy(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:

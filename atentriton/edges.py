@@ -14,10 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fuser.signatures import Signature
+
 # The error of an element that is allowed, in eps of its own size; and in units of the
 # least normal number, as what is subnormal may be flushed to zero.
 ALLOWED = 64
 FLUSHED = 1
+
+# Arguments that are numbers from 0 to 1 by definition, by operator: those that are not
+# have no right result, and some operators refuse them.
+FRACTIONS: dict[str, tuple[str, ...]] = {
+    "binary_cross_entropy": ("self", "target"),
+    "binary_cross_entropy_backward": ("self", "target"),
+    "binary_cross_entropy_with_logits": ("target",),
+    "log_sigmoid_backward": ("buffer",),
+}
 
 
 def edges(dtype: torch.dtype) -> Tensor:
@@ -30,10 +41,13 @@ def edges(dtype: torch.dtype) -> Tensor:
     return torch.tensor([*positive, *(-x for x in positive), math.nan], dtype=dtype)
 
 
-def arguments(values: Sequence[Any], dtype: torch.dtype) -> list[Any] | None:
+def arguments(
+    signature: Signature, values: Sequence[Any], dtype: torch.dtype
+) -> list[Any] | None:
     """The values with edges for the tensors; None where there is none to take them.
 
-    The first two tensors meet in all pairs, further ones are the first shifted.
+    The first two tensors meet in all pairs, further ones are the first shifted. In
+    fractions 1/2 takes the place of what is none.
     """
     places = [
         i
@@ -55,6 +69,9 @@ def arguments(values: Sequence[Any], dtype: torch.dtype) -> list[Any] | None:
     for i, value in enumerate(values):
         if i not in places and isinstance(value, Tensor) and value.dim() == 2:
             given[i] = value.flatten().repeat(first.numel())[: first.numel()]
+    for i in places:
+        if signature.arguments[i].name in FRACTIONS.get(signature.base, ()):
+            given[i] = given[i].where((given[i] >= 0) & (given[i] <= 1), 0.5)
     return given
 
 

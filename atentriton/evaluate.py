@@ -22,7 +22,7 @@ from atentriton.helpers import FUNCTIONS
 from fuser import syntax
 from fuser.errors import FormulaError
 from fuser.ir import Static
-from fuser.lower import CONSTANTS
+from fuser.lower import CONSTANTS, REDUCTIONS
 from fuser.specs import ScalarSpec, Spec, TensorSpec
 from fuser.syntax import Expr, unparse
 
@@ -50,6 +50,11 @@ class Geometry:
         strides = tensor.stride() if tensor.layout is torch.strided else ()
         return Geometry(tuple(tensor.shape), tuple(strides), tensor.dtype)
 
+    @property
+    def layout(self) -> torch.layout:
+        sparse = len(self.strides) < len(self.sizes)
+        return torch.sparse_coo if sparse else torch.strided
+
 
 def geometry_of(value: Any) -> Any:
     """The geometry of a tensor, or of each in a list; anything else as it is."""
@@ -58,18 +63,32 @@ def geometry_of(value: Any) -> Any:
     return Geometry.of(value) if isinstance(value, Tensor) else value
 
 
+def _sizes(geometry: Geometry | None) -> list[int] | None:
+    return None if geometry is None else list(geometry.sizes)
+
+
+def _size(geometry: Any, dim: int | None = None) -> int:
+    """The size along `dim`; of a list, the number of its items."""
+    return len(geometry) if dim is None else geometry.sizes[dim]
+
+
 QUESTIONS: dict[str, Callable[..., Any]] = {
-    "sizes": lambda g: list(g.sizes),
-    "sym_sizes": lambda g: list(g.sizes),
+    "sizes": _sizes,
+    "sym_sizes": _sizes,
     "strides": lambda g: list(g.strides),
     "sym_strides": lambda g: list(g.strides),
-    "size": lambda g, dim: g.sizes[dim],
-    "sym_size": lambda g, dim: g.sizes[dim],
+    "size": _size,
+    "sym_size": _size,
     "dim": lambda g: len(g.sizes),
     "numel": lambda g: math.prod(g.sizes),
     "sym_numel": lambda g: math.prod(g.sizes),
     "scalar_type": lambda g: g.dtype,
     "options": lambda g: g.dtype,
+    "dtype": lambda g: g.dtype,
+    "is_complex": lambda g: g.dtype.is_complex,
+    "layout": lambda g: g.layout,
+    "sym_blocksize": lambda g: None,
+    "TensorGeometry": lambda g: g,
     "defined": lambda g: g is not None,
     "has_value": lambda g: g is not None,
     "to_args_sizes": lambda gs: [list(g.sizes) for g in gs],
@@ -87,6 +106,18 @@ LINEAR = frozenset(
     )
 )
 CONJUGATE = frozenset({"conj", "resolve_conj"})
+
+# Names that are qualified where they stand: `at::Reduction::None`.
+QUALIFIED: dict[str, Any] = {
+    **REDUCTIONS,
+    "Contiguous": torch.contiguous_format,
+    "kJagged": torch.jagged,
+}
+
+
+def plain(function: str) -> str:
+    """The name without what says that sizes may be symbolic, which changes nothing."""
+    return function.removesuffix("_symint")
 
 
 def reads(expr: Expr) -> tuple[frozenset[str], frozenset[str]]:
@@ -111,11 +142,13 @@ def _question(expr: Expr) -> tuple[str, Expr, Sequence[Expr]] | None:
     """What is asked, of what, with which arguments, if the expression is a question."""
     match expr:
         case syntax.Method(receiver=receiver, name=name, args=args) if (
-            name in QUESTIONS
+            plain(name) in QUESTIONS
         ):
-            return name, syntax.bare(receiver), args
-        case syntax.Call(function=name, args=(first, *args)) if name in QUESTIONS:
-            return name, syntax.bare(first), args
+            return plain(name), syntax.bare(receiver), args
+        case syntax.Call(function=name, args=(first, *args)) if (
+            plain(name) in QUESTIONS
+        ):
+            return plain(name), syntax.bare(first), args
         case _:
             return None
 
@@ -138,6 +171,8 @@ class Evaluator:
                 return value
             case syntax.Name(id=name):
                 return self._name(expr, name)
+            case syntax.Lambda(parameters=parameters, body=body):
+                return self._lambda([name for _, name in parameters], body)
             case syntax.Braces(items=items):
                 return [self.value(i) for i in items]
             case syntax.Index(base=base, index=index):
@@ -158,7 +193,16 @@ class Evaluator:
                 pass
         return _Pointwise(self).value(expr)
 
+    def _lambda(self, parameters: Sequence[str], body: Expr) -> Callable[..., Any]:
+        def function(*args: Any) -> Any:
+            bound = dict(zip(parameters, args, strict=True))
+            return Evaluator({**self.names, **bound}).value(body)
+
+        return function
+
     def _name(self, expr: syntax.Name, name: str) -> Any:
+        if expr.namespace and name in QUALIFIED:
+            return QUALIFIED[name]
         if name in self.names:
             return self.names[name]
         if name in CONSTANTS:
@@ -166,6 +210,7 @@ class Evaluator:
         raise FormulaError(f'"{name}" does not stand for anything here', expr.span)
 
     def _is_pointwise(self, name: str, count: int) -> bool:
+        name = plain(name)
         if name in QUESTIONS or name in FUNCTIONS:
             return False
         functions = programs.compiler().functions
@@ -199,6 +244,7 @@ class Evaluator:
 
     def _apply(self, name: str, args: list[Any], expr: syntax.Call | syntax.Method):
         """A function that is not pointwise: a helper, or torch's."""
+        name = plain(name)
         if any(a is ZERO for a in args):
             if name in LINEAR:
                 return ZERO
@@ -208,11 +254,29 @@ class Evaluator:
         from atentriton import composite  # which needs this module
 
         # Nobody sees what a formula writes over but through its result.
-        plain = name.removesuffix("_")
-        found = composite.by_base(name) or getattr(torch.ops.aten, plain, None)
-        if found is None:
+        functional = name.removesuffix("_")
+        product = composite.by_base(name)
+        if product is not None:
+            return product(*args)
+        packet = getattr(torch.ops.aten, functional, None)
+        if packet is None:
             raise FormulaError(f'there is no function "{name}"', expr.span)
-        return found(*args)
+        return _call(packet, args)
+
+
+def _call(packet: Any, args: Sequence[Any]) -> Any:
+    """An ATen operator called as in C++, where no argument needs to be named."""
+    schemas = [getattr(packet, name)._schema for name in packet.overloads()]
+    counts = [sum(not a.kwarg_only for a in s.arguments) for s in schemas]
+    if max(counts) >= len(args):
+        return packet(*args)
+    for schema, count in zip(schemas, counts, strict=True):
+        named = [a.name for a in schema.arguments[count : len(args)]]
+        outputs = any(a.is_out for a in schema.arguments)
+        if not outputs and count + len(named) == len(args):
+            rest = dict(zip(named, args[count:], strict=True))
+            return packet(*args[:count], **rest)
+    raise TypeError(f"{packet} does not take {len(args)} arguments")
 
 
 class _Pointwise:
@@ -282,6 +346,7 @@ class _Pointwise:
         return syntax.Binary(op, left, right)
 
     def _applied(self, name: str, args: Sequence[Expr], expr: Expr) -> Any:
+        name = plain(name)
         given = [self.rewritten(a) for a in args]
         if any(g is ZERO for g in given):
             if name in LINEAR:
@@ -312,6 +377,13 @@ def _number(tree: Expr, leaves: Mapping[str, Any]) -> Any:
             )
 
 
+def _divided(a: Any, b: Any) -> Any:
+    """The quotient as C++ has it: sizes divided by sizes are whole."""
+    if isinstance(a, int) and isinstance(b, int):
+        return int(a / b)
+    return a / b
+
+
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "-": lambda a: -a,
     "+": lambda a: a,
@@ -322,11 +394,13 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
+    "/": _divided,
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b,
     ">": lambda a, b: a > b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
     "&&": lambda a, b: a and b,
     "||": lambda a, b: a or b,
 }

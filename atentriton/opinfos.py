@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuser.signatures import Argument, Signature
+from fuser.signatures import Argument, Signature, parse_signature
 
 # Samples taken of a dtype, calls kept of them, and the elements that one may have.
 # A call with a new dtype or layout means new kernels: in float64 there are the most.
@@ -92,12 +92,80 @@ def _of(
                 yield values
 
 
-def _samples(info: Any, dtype: torch.dtype, backward: bool) -> list[Any]:
+def _samples(
+    info: Any, dtype: torch.dtype, backward: bool, count: int = SAMPLES
+) -> list[Any]:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         found = info.sample_inputs("cpu", dtype, requires_grad=backward)
-        return list(islice(found, SAMPLES))
+        return list(islice(found, count))
+
+
+def noted(
+    operator: Any, dtypes: Sequence[torch.dtype]
+) -> Iterator[tuple[torch.dtype, list[Any]]]:
+    """Calls of the operator that any function of the database makes, or its backward.
+
+    All of the database is run once a dtype: for operators that no function is named
+    after.
+    """
+    for dtype in dtypes:
+        for values in _every_call(dtype).get(operator, ()):
+            yield dtype, values
+
+
+@cache
+def _every_call(dtype: torch.dtype) -> dict[Any, list[list[Any]]]:
+    """The calls of each operator, of all that the database runs in that dtype."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+
+        mode = _Every()
+        for info in op_db:
+            if dtype in info.supported_dtypes("cpu"):
+                _run(info, dtype, mode)
+    return mode.calls
+
+
+def _run(info: Any, dtype: torch.dtype, mode: TorchDispatchMode) -> None:
+    with suppress(Exception):  # samples may want what is not installed
+        for sample in _samples(info, dtype, info.supports_autograd, FEWEST):
+            with suppress(*_REFUSALS), mode:
+                found = info.op(sample.input, *sample.args, **sample.kwargs)
+                first = found[0] if isinstance(found, tuple | list) else found
+                if isinstance(first, Tensor) and first.requires_grad:
+                    first.backward(torch.ones_like(first))
+
+
+class _Every(TorchDispatchMode):
+    """Notes the arguments of each operator's first calls while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[Any, list[list[Any]]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = self.calls.setdefault(func, [])
+        if len(found) < CALLS[torch.complex128]:
+            values = bound(_signature(func), args, kwargs or {})
+            if values is not None:
+                found.append([_copied(v) for v in values])
+        return func(*args, **(kwargs or {}))
+
+
+@cache
+def _signature(operator: Any) -> Signature:
+    return parse_signature(str(operator._schema).removeprefix("aten::"))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_copied(v) for v in value]
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 class _Noted(TorchDispatchMode):
@@ -125,9 +193,10 @@ def bound(
 ) -> list[Any] | None:
     """A value for each argument; None where these are not the signature's, or are
     large."""
-    names = [argument.name for argument in signature.arguments]
+    names = [a.name for a in signature.arguments if not a.kwarg_only]
     given = dict(zip(names, args, strict=False))
-    if len(args) > len(names) or not kwargs.keys() <= set(names) - given.keys():
+    left = signature.by_name.keys() - given.keys()
+    if len(args) > len(names) or not kwargs.keys() <= left:
         return None
     given.update(kwargs)
     values: list[Any] = []
@@ -157,7 +226,9 @@ def bound(
 def _fits(argument: Argument, value: Any) -> bool:
     """Whether the value, or the item of a list, may be one of the argument's."""
     if isinstance(value, Tensor):
-        return argument.type.base == "Tensor" and value.numel() <= ELEMENTS
+        laid_out = value.layout in (torch.strided, torch.sparse_coo)
+        small = laid_out and value.numel() <= ELEMENTS
+        return argument.type.base == "Tensor" and small
     plain = isinstance(value, int | float | complex | str | torch.dtype)
     return plain and argument.type.base != "Tensor"
 

@@ -21,6 +21,7 @@ from atentriton.helpers.views import Duals
 from fuser.errors import DerivativeNotImplemented, FormulaError
 from fuser.formulas import Entry, GradientFormula
 from fuser.syntax import (
+    AutoElementWise,
     AutoLinear,
     NonDifferentiable,
     NotImplementedValue,
@@ -146,7 +147,7 @@ class Rule:
         found: list[Tensor | None] = []
         for i, output in enumerate(outputs):
             value = None
-            if self.outputs[i]:
+            if self.outputs[i] and output is not None:
                 value = self._push(i, primals, names, tangents, outputs, operator)
                 value = _like(output, value)
             found.append(value)
@@ -165,7 +166,12 @@ class Rule:
         if formula is None:
             return self._transposed(index, names, tangents, outputs)
         if formula.expr is not None:
-            return Evaluator(names).value(formula.expr)
+            value = Evaluator(names).value(formula.expr)
+            if len(formula.names) == 1:
+                return value
+            return value[formula.names.index(self.results[index])]
+        if isinstance(formula.body, AutoElementWise):
+            return self._elementwise(index, names, tangents, outputs)
         assert isinstance(formula.body, AutoLinear)
         return self._applied(index, primals, names, operator)
 
@@ -187,6 +193,20 @@ class Rule:
             values.append(value)
         found = operator(values)
         return found if isinstance(found, Tensor) else found[index]
+
+    def _elementwise(
+        self, index: int, names: Names, tangents: Names, outputs: Outputs
+    ) -> Tensor | None:
+        """The tangent where each element depends on one: J t is conj(conj(J) conj(t)),
+        and the gradient of g is conj(J) g."""
+        found = None
+        for name, tangent in tangents.items():
+            if tangent is not None:
+                given: list[Tensor | None] = [None] * len(outputs)
+                given[index] = tangent.conj()
+                part = self.pullback(names, given, [name])[name].conj()
+                found = part if found is None else found + part
+        return found
 
     def _transposed(
         self, index: int, names: Names, tangents: Names, outputs: Outputs

@@ -16,7 +16,7 @@ and deriving the entry with float32 tensors, not by looking names up in a list.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from fuser import dtypes
@@ -62,6 +62,10 @@ MATRIX = frozenset(
 
 # Questions about their shape, which matrices have an answer to.
 SHAPES = frozenset({"size", "sym_size"})
+
+
+# Functions whose result is zero whatever they are given.
+ZEROS = frozenset({"zeros_like", "zeros", "zeros_symint"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +125,37 @@ def verdict(compiler: Compiler, entry: Entry, runtime: Runtime) -> Verdict:
     if entry.view:
         return _torch("view", "torch's own view shares the memory", entry, present)
     if entry.name in compiler.functions.by_name:
-        return _fused(compiler, entry)
+        found = _fused(compiler, entry)
+        if found.kind == "fused" or unavailable(compiler, entry.gradients, runtime):
+            return found
     if all(_is_zero(f) for f in entry.gradients):
         return _torch("zero", "every gradient is zero", entry, present)
-    missing = list(_missing(compiler, entry))
+    missing = list(_missing(compiler, (*entry.gradients, *entry.forwards)))
     if MATRIX.union(SHAPES).issuperset(missing) and _is_matrix(entry):
         reason = "matrix products through torch, the pointwise parts fused"
         return _torch("matrix", reason, entry, present, "formula")
-    lacking = [name for name in missing if not runtime.runs(name)]
+    lacking = unavailable(compiler, entry.gradients, runtime)
     if lacking:
-        return _not_yet(entry, f"calls {', '.join(lacking)}")
+        return _not_yet(entry, f"{_calls(lacking)}, which PyTorch has in C++ alone")
     reason = "torch's value, the formulas over whole tensors"
-    return _torch("composite", reason, entry, present, "formula")
+    found = _torch("composite", reason, entry, present, "formula")
+    lacking = unavailable(compiler, entry.forwards, runtime)
+    if lacking and found.kind == "composite":
+        reason += f"; the forward formula {_calls(lacking)}, which is in C++ alone"
+        return replace(found, reason=reason, jvp="derived")
+    return found
+
+
+def unavailable(
+    compiler: Compiler, formulas: Iterable[Formula], runtime: Runtime
+) -> list[str]:
+    """The functions that these formulas call and that nothing here can run."""
+    return [n for n in _missing(compiler, formulas) if not runtime.runs(n)]
+
+
+def _calls(functions: Sequence[str]) -> str:
+    *most, last = functions
+    return f"calls {', '.join(most)} and {last}" if most else f"calls {last}"
 
 
 def _fused(compiler: Compiler, entry: Entry) -> Verdict:
@@ -249,7 +272,7 @@ def _is_zero(formula: Formula) -> bool:
     if isinstance(formula.body, NonDifferentiable):
         return True
     expr = bare(formula.expr) if formula.expr else None
-    return isinstance(expr, Call) and expr.function == "zeros_like"
+    return isinstance(expr, Call) and expr.function in ZEROS
 
 
 def _is_matrix(entry: Entry) -> bool:
@@ -258,15 +281,15 @@ def _is_matrix(entry: Entry) -> bool:
     return bool(called & MATRIX) or entry.base in MATRIX
 
 
-def _missing(compiler: Compiler, entry: Entry) -> Iterator[str]:
+def _missing(compiler: Compiler, formulas: Iterable[Formula]) -> Iterator[str]:
     """The functions that the formulas call and that have no pointwise meaning."""
     known = compiler.functions.names | frozenset(QUERIES)
     seen: set[str] = set()
-    for formula in (*entry.gradients, *entry.forwards):
+    for formula in formulas:
         if formula.expr is None:
             continue
         for called in called_functions(formula.expr):
-            name = called.name
+            name = called.name.removesuffix("_symint")
             if name in known or name.rstrip("_") in known or name in seen:
                 continue
             seen.add(name)

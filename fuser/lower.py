@@ -159,7 +159,7 @@ class Lowering:
         if expr.id in dtypes.SCALAR_TYPES:
             return Static(dtypes.SCALAR_TYPES[expr.id])
         if expr.namespace.endswith("Reduction::") and expr.id in REDUCTIONS:
-            return Static(REDUCTIONS[expr.id])
+            return number(REDUCTIONS[expr.id])
         if expr.id in ("nullopt", "None"):
             return Static(None)
         raise FormulaError(

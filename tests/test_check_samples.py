@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from atentriton import catalogue, edges, exceptions, opinfos, samples
 from atentriton.programs import compiler
@@ -40,11 +41,25 @@ def test_torchs_samples_are_found(name: str) -> None:
 def test_every_edge_meets_every_other() -> None:
     given = signature("add.Tensor")
     values = samples.arguments(given, torch.float32)
-    first, second, _ = edges.arguments(values, torch.float32) or ()
+    first, second, _ = edges.arguments(given, values, torch.float32) or ()
     every = edges.edges(torch.float32)
     assert first.numel() == second.numel() == every.numel() ** 2
     assert {0.0, math.inf, -math.inf} <= set(every.tolist())
     assert bool(((every > 0) & (every < torch.finfo(torch.float32).tiny)).any())
+
+
+@pytest.mark.parametrize("name", edges.FRACTIONS)
+def test_the_edges_of_fractions_are_fractions(name: str) -> None:
+    given = signature(name)
+    names = edges.FRACTIONS[name]
+    values = samples.arguments(given, torch.float64, {"weight": None})
+    found = edges.arguments(given, values, torch.float64) or ()
+    taken = {a.name: v for a, v in zip(given.arguments, found, strict=True)}
+    for fraction in names:
+        assert {0.0, 5e-324, 0.5} <= set(taken[fraction].tolist())
+        assert bool(((taken[fraction] >= 0) & (taken[fraction] <= 1)).all())
+    others = [v for n, v in taken.items() if n not in names and isinstance(v, Tensor)]
+    assert all(bool(v.isnan().any()) for v in others)
 
 
 @pytest.mark.parametrize(

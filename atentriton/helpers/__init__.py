@@ -12,23 +12,32 @@ from typing import Any
 
 from atentriton.helpers import (
     cholesky,
+    complexes,
     ctc,
     cumulative,
+    decompositions,
     determinants,
+    fourier,
     indexing,
+    language,
+    layers,
     linalg,
     lu,
     memory,
+    moments,
+    norms,
     reductions,
     sampling,
+    solving,
     sparse,
     spectral,
     views,
 )
 
 _THEMES = (
-    *(cholesky, ctc, cumulative, determinants, indexing, linalg, lu, memory),
-    *(reductions, sampling, sparse, spectral, views),
+    *(cholesky, complexes, ctc, cumulative, decompositions, determinants, fourier),
+    *(indexing, language, layers, linalg, lu, memory, moments, norms, reductions),
+    *(sampling, solving, sparse, spectral, views),
 )
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: function for theme in _THEMES for name, function in theme.FUNCTIONS.items()

@@ -10,7 +10,7 @@ for the first two; the others are derived beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ def cholesky_solve_backward(
     input2: Tensor,
     result: Tensor,
     upper: bool,
+    mask: Sequence[bool] = (True, True),
 ) -> tuple[Tensor, Tensor]:
     """The gradients of B (`self`), n x k, and of A's factor, from that of X = A^-1 B.
 
@@ -77,6 +78,29 @@ def cholesky_inverse_backward(
     return _of_factor(-sensitivity, _read(self, upper), upper)
 
 
+def cholesky_solve_jvp(
+    result: Tensor, input2_p: Tensor, input2_t: Tensor, self_t: Tensor, upper: bool
+) -> Tensor:
+    """The tangent of X (`result`) = A^-1 B: A^-1 (dB - dA X)."""
+    factor = _read(input2_p, upper)
+    change = self_t - _of_square(factor, _read(input2_t, upper), upper) @ result
+    return torch.cholesky_solve(change, factor, upper=upper)
+
+
+def cholesky_inverse_jvp(
+    self_p: Tensor, self_t: Tensor, result: Tensor, upper: bool
+) -> Tensor:
+    """The tangent of A^-1 (`result`): -A^-1 dA A^-1."""
+    change = _of_square(_read(self_p, upper), _read(self_t, upper), upper)
+    return -result @ change @ result
+
+
+def _of_square(factor: Tensor, change: Tensor, upper: bool) -> Tensor:
+    """dA of A = L L^H, or of A = U^H U."""
+    found = change.mH @ factor if upper else change @ factor.mH
+    return found + found.mH
+
+
 def _read(factor: Tensor, upper: bool) -> Tensor:
     return factor.triu() if upper else factor.tril()
 
@@ -89,5 +113,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cholesky_backward": cholesky_backward,
     "cholesky_jvp": cholesky_jvp,
     "cholesky_solve_backward": cholesky_solve_backward,
+    "cholesky_solve_jvp": cholesky_solve_jvp,
     "cholesky_inverse_backward": cholesky_inverse_backward,
+    "cholesky_inverse_jvp": cholesky_inverse_jvp,
 }

@@ -54,6 +54,21 @@ def logcumsumexp_backward(
     return own.conj() * found
 
 
+def logcumsumexp_jvp(self_p: Tensor, self_t: Tensor, dim: int) -> Tensor:
+    """The tangent of y = log(cumsum(exp(x))) with x = self_p, as in the gradient:
+    y'[j] = exp(y[j - 1] - y[j]) y'[j - 1] + exp(x[j] - y[j]) x'[j].
+    """
+    if self_p.dim() == 0 or self_p.shape[dim] == 0:
+        return self_t
+    result = self_p.logcumsumexp(dim)
+    count = _infinities(self_p, result, dim)
+    y, y_next = _neighbours(result, dim)
+    here, there = _neighbours(count, dim)
+    own = _exp_difference(self_p, result, 1 / count)
+    step = _exp_difference(y, y_next, here / there)
+    return _recurrence(step, own * self_t, dim)
+
+
 def _infinities(x: Tensor, y: Tensor, dim: int) -> Tensor:
     """How many elements of x have so far been the infinity that y is; at least 1."""
     high, low = (x.real == value for value in (torch.inf, -torch.inf))
@@ -109,5 +124,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cumsum_backward": cumsum_backward,
     "cumprod_jvp": cumprod_jvp,
     "logcumsumexp_backward": logcumsumexp_backward,
+    "logcumsumexp_jvp": logcumsumexp_jvp,
     "cummaxmin_backward": cummaxmin_backward,
 }

@@ -73,6 +73,64 @@ def logdet_backward(grad: Tensor, self: Tensor, logdet: Tensor) -> Tensor:
     return _completed(regular, singular, _slopes, grad, self.detach())
 
 
+def linalg_det_backward(
+    grad: Tensor, det: Tensor, A: Tensor, LU: Tensor, pivots: Tensor
+) -> Tensor:
+    """The same where PyTorch has factored the transpose of what is contiguous."""
+    turned = A.is_contiguous() and not A.is_complex()
+    matrices = A.mT if turned else A
+    found = _det_lu_based_helper_backward(grad, det, matrices, LU, pivots)
+    return found.mT if turned else found
+
+
+def linalg_det_jvp(
+    A_t: Tensor, det: Tensor, LU: Tensor, pivots: Tensor, turned: bool
+) -> Tensor:
+    """The tangent of det A, the sum of dA times the cofactors, from the factors of A,
+    or `turned` of its transpose."""
+    A_t = A_t.mT if turned else A_t
+    permutation, lower, upper = torch.lu_unpack(LU, pivots)
+    matrices = permutation @ lower @ upper
+    ones = torch.ones_like(det)
+    cofactors = _det_lu_based_helper_backward(ones, det, matrices, LU, pivots).conj()
+    return (cofactors * A_t).sum((-2, -1))
+
+
+def slogdet_backward(
+    grad_sign: Tensor | None,
+    grad_logabsdet: Tensor | None,
+    A: Tensor,
+    sign: Tensor,
+    LU: Tensor,
+    pivots: Tensor,
+) -> Tensor | None:
+    """The gradient of A from those of s and l, det A = s exp(l).
+
+    With z = tr(A^-1 dA), dl = Re z and ds = i s Im z: it is (g_l - i Im(conj(g_s) s))
+    A^-H. A real sign is locally constant.
+    """
+    total = grad_logabsdet
+    if sign.is_complex() and grad_sign is not None:
+        turned = (grad_sign.conj() * sign).imag
+        real = torch.zeros_like(turned) if total is None else total
+        total = torch.complex(real, -turned)
+    if total is None:
+        return None
+    singular = (LU.diagonal(dim1=-2, dim2=-1) == 0).any(-1)
+    return logdet_backward(total, A, torch.where(singular, -torch.inf, 0.0))
+
+
+def slogdet_jvp(
+    LU: Tensor, pivots: Tensor, A_t: Tensor, sign: Tensor, turned: bool
+) -> tuple[Tensor, Tensor]:
+    """The tangents of the sign and of the logarithm, as in `slogdet_backward`."""
+    solved = torch.linalg.lu_solve(LU, pivots, A_t.mT if turned else A_t)
+    change = solved.diagonal(dim1=-2, dim2=-1).sum(-1)
+    if not sign.is_complex():
+        return torch.zeros_like(sign), change
+    return sign * torch.complex(torch.zeros_like(change.real), change.imag), change.real
+
+
 def _slopes(matrices: Tensor) -> Tensor:
     """conj(cofactors) / +0; a cofactor that is nothing but rounding counts as zero."""
     cofactors = _cofactors(matrices)
@@ -207,5 +265,9 @@ def _mu_transposed(matrices: Tensor) -> Tensor:
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_det_lu_based_helper_backward": _det_lu_based_helper_backward,
+    "linalg_det_backward": linalg_det_backward,
+    "linalg_det_jvp": linalg_det_jvp,
     "logdet_backward": logdet_backward,
+    "slogdet_backward": slogdet_backward,
+    "slogdet_jvp": slogdet_jvp,
 }

@@ -43,6 +43,16 @@ def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) ->
     return grad.new_zeros(count).index_add(0, _order(picked), read).reshape(sizes)
 
 
+def masked_fill_backward(grad: Tensor, mask: Tensor) -> Tensor:
+    """The gradient of the number that was written where the mask is true."""
+    return torch.where(mask, grad, 0).sum()
+
+
+def take_backward(grad: Tensor, self: Tensor, index: Tensor) -> Tensor:
+    """The gradient of self, of which `index` has taken elements, counted in order."""
+    return torch.zeros_like(self).put(index, grad, accumulate=True)
+
+
 def _order(mask: Tensor) -> Tensor:
     """For each element, how many the mask has picked before it; else a valid index."""
     return (mask.cumsum(0) - 1).clamp(min=0)
@@ -57,5 +67,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "index_backward": index_backward,
     "masked_select_backward": masked_select_backward,
     "masked_scatter_backward": masked_scatter_backward,
+    "masked_fill_backward": masked_fill_backward,
+    "take_backward": take_backward,
     "_fused_dropout_backward": _fused_dropout_backward,
 }

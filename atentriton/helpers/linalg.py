@@ -15,9 +15,13 @@ from torch import Tensor
 
 
 def mm_mat1_backward(
-    grad: Tensor, mat2: Tensor, sizes: Sequence[int], strides: Sequence[int], alpha: Any
+    grad: Tensor, mat2: Tensor, sizes: Sequence[int], strides: Sequence[int], *last: Any
 ) -> Tensor:
-    """The gradient of the first matrix, grad mat2^H, times alpha's conjugate."""
+    """The gradient of the first matrix, grad mat2^H, times alpha's conjugate.
+
+    `alpha` comes last, and newer formulas have the layout of the matrix before it.
+    """
+    alpha = last[-1]
     if _by_columns(sizes, strides):
         product = mat2.conj().mm(grad.t()).t()
     else:
@@ -26,9 +30,10 @@ def mm_mat1_backward(
 
 
 def mm_mat2_backward(
-    grad: Tensor, mat1: Tensor, sizes: Sequence[int], strides: Sequence[int], alpha: Any
+    grad: Tensor, mat1: Tensor, sizes: Sequence[int], strides: Sequence[int], *last: Any
 ) -> Tensor:
     """The gradient of the second matrix, mat1^H grad, times alpha's conjugate."""
+    alpha = last[-1]
     if _by_columns(sizes, strides):
         product = grad.t().mm(mat1.conj()).t()
     else:

@@ -11,7 +11,7 @@ L1 tril(Phi, -1) and triu(Phi) U1; gradients are the adjoints of that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,8 +27,33 @@ def _lu_with_info_backward(
     pivots: Tensor,
 ) -> Tensor:
     """The gradient of A (`self`), m x n, from that of the packed factors."""
-    permutation, lower, upper = torch.lu_unpack(LU, pivots)
-    k = min(LU.shape[-2:])
+    return _packed_backward(grad, *torch.lu_unpack(LU, pivots))
+
+
+def lu_factor_ex_backward(
+    grad: Tensor, LU: Tensor, pivots: Tensor, pivot: bool
+) -> Tensor:
+    """The same, where nothing else of A is known."""
+    return _packed_backward(grad, *torch.lu_unpack(LU, pivots))
+
+
+def linalg_lu_backward(
+    grad_l: Tensor | None,
+    grad_u: Tensor | None,
+    P: Tensor,
+    L: Tensor,
+    U: Tensor,
+    pivot: bool,
+) -> Tensor | None:
+    """The same from the gradients of L and U, which lie in matrices of their own."""
+    packed = lu_unpack_backward(grad_l, grad_u, L.shape[-2], U.shape[-1])
+    return None if packed is None else _packed_backward(packed, P, L, U)
+
+
+def _packed_backward(
+    grad: Tensor, permutation: Tensor, lower: Tensor, upper: Tensor
+) -> Tensor:
+    k = upper.shape[-2]
     square_l, square_u = lower[..., :k, :], upper[..., :, :k]
     packed = grad.narrow(-2, 0, k).narrow(-1, 0, k)
     middle = (square_l.mH @ packed).tril(-1) + (packed.triu() @ square_u.mH).triu()
@@ -56,8 +81,26 @@ def _divided(matrix: Tensor, upper: Tensor) -> Tensor:
 
 def _lu_with_info_jvp(self_t: Tensor, LU: Tensor, pivots: Tensor) -> Tensor:
     """The tangent of the packed factors, m x n, from that of A."""
-    permutation, lower, upper = torch.lu_unpack(LU, pivots)
-    k = min(LU.shape[-2:])
+    return _packed_jvp(self_t, *torch.lu_unpack(LU, pivots))
+
+
+def lu_factor_ex_jvp(A_t: Tensor, LU: Tensor, pivots: Tensor, pivot: bool) -> Tensor:
+    """The same, for newer formulas."""
+    return _packed_jvp(A_t, *torch.lu_unpack(LU, pivots))
+
+
+def linalg_lu_jvp(
+    A_t: Tensor, P: Tensor, L: Tensor, U: Tensor, pivot: bool
+) -> tuple[Tensor, Tensor]:
+    """The tangents of L and U, in matrices of their own."""
+    packed, k = _packed_jvp(A_t, P, L, U), U.shape[-2]
+    return packed.narrow(-1, 0, k).tril(-1), packed.narrow(-2, 0, k).triu()
+
+
+def _packed_jvp(
+    self_t: Tensor, permutation: Tensor, lower: Tensor, upper: Tensor
+) -> Tensor:
+    k = upper.shape[-2]
     square_l, square_u = lower[..., :k, :], upper[..., :, :k]
     permuted = permutation.mT @ self_t
     middle = permuted.narrow(-2, 0, k).narrow(-1, 0, k)
@@ -65,11 +108,11 @@ def _lu_with_info_jvp(self_t: Tensor, LU: Tensor, pivots: Tensor) -> Tensor:
     middle = solve_triangular(square_u, middle, upper=True, left=False)
     strict, triangle = middle.tril(-1), middle.triu()
     tangent = square_l @ strict + triangle @ square_u
-    if LU.shape[-2] > k:  # dL2 = (dA2 - L2 dU) U^-1
+    if self_t.shape[-2] > k:  # dL2 = (dA2 - L2 dU) U^-1
         below = solve_triangular(square_u, permuted[..., k:, :], upper=True, left=False)
         below = below - lower[..., k:, :] @ triangle
         return torch.cat((tangent, below), -2)
-    if LU.shape[-1] > k:  # dU2 = L^-1 (dA2 - dL U2)
+    if self_t.shape[-1] > k:  # dU2 = L^-1 (dA2 - dL U2)
         beside = permuted[..., :, k:]
         beside = solve_triangular(square_l, beside, upper=False, unitriangular=True)
         beside = beside - strict @ upper[..., :, k:]
@@ -131,20 +174,22 @@ def _unit_lower(packed: Tensor) -> Tensor:
     return packed.tril(-1)
 
 
-def lu_unpack_backward(
-    grads: Sequence[Tensor | None],
-    LU_data: Tensor,
-    unpack_data: bool,
-) -> Tensor | None:
-    """The gradient of the packed factors, m x n, from those of (P, L, U).
+def lu_unpack_backward(*args: Any) -> Tensor | None:
+    """The gradient of the packed factors, m x n, from those of L and U.
+
+    Newer formulas give these two and the sizes m and n; older ones the gradients of
+    P, L and U in a list, the factors, and whether these were unpacked at all.
 
     Unpacking copies: L's part is below the diagonal, U's on it and above, each in the
     corner of the matrix from which it came. None where nothing came of the factors.
     """
-    _, grad_l, grad_u = grads
-    if not unpack_data or (grad_l is None and grad_u is None):
-        return None
-    rows, columns = LU_data.shape[-2:]
+    if len(args) == 3:
+        (_, grad_l, grad_u), factors, unpacked = args
+        if not unpacked:
+            return None
+        rows, columns = factors.shape[-2:]
+    else:
+        grad_l, grad_u, rows, columns = args
     found: list[Tensor] = []
     if grad_l is not None:
         missing = columns - grad_l.shape[-1]
@@ -152,6 +197,8 @@ def lu_unpack_backward(
     if grad_u is not None:
         missing = rows - grad_u.shape[-2]
         found.append(pad(grad_u.triu(), (0, 0, 0, missing)))
+    if not found:
+        return None
     return found[0] if len(found) == 1 else found[0] + found[1]
 
 
@@ -161,4 +208,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "lu_solve_backward": lu_solve_backward,
     "lu_solve_forward_AD": lu_solve_forward_AD,
     "lu_unpack_backward": lu_unpack_backward,
+    "lu_factor_ex_backward": lu_factor_ex_backward,
+    "lu_factor_ex_jvp": lu_factor_ex_jvp,
+    "linalg_lu_backward": linalg_lu_backward,
+    "linalg_lu_jvp": linalg_lu_jvp,
 }

@@ -90,6 +90,93 @@ def logsumexp_backward(
     return grad * weight.conj()
 
 
+def logsumexp_jvp(self_p: Tensor, self_t: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """The tangent of log(sum exp(self_p)): tangents, weighted as the gradient is."""
+    dims = _wrapped(dim, self_p.dim())
+    result = self_p.logsumexp(dims, keepdim=True)
+    ones = torch.ones_like(result)
+    weight = logsumexp_backward(ones, self_p, result, dims, True).conj()
+    return (weight * self_t).sum(dims, keepdim)
+
+
+def nansum_backward(grad: Tensor, self: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """The gradient of a sum that leaves NaN out."""
+    return sum_backward(grad, self.shape, dim, keepdim).masked_fill(self.isnan(), 0)
+
+
+def prod_backward(
+    grad: Tensor,
+    self: Tensor,
+    result: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """The gradient of a product, of all or along `dim`: that of all other factors.
+
+    They are multiplied from both ends, and nothing is divided by: zeros need no case
+    of their own, in derivatives of any order.
+    """
+    if dim is None:
+        flat = self.reshape(-1)
+        return (grad * _others(flat, 0).conj()).reshape(self.shape)
+    return _kept(grad, dim, self.dim(), keepdim) * _others(self, dim).conj()
+
+
+def _others(factors: Tensor, dim: int) -> Tensor:
+    """For each factor along `dim`, the product of the others."""
+    if factors.dim() == 0 or factors.shape[dim] < 2:
+        return torch.ones_like(factors)
+    return _before(factors, dim) * _before(factors.flip(dim), dim).flip(dim)
+
+
+def _before(factors: Tensor, dim: int) -> Tensor:
+    """For each factor along `dim`, the product of those before it."""
+    first = torch.ones_like(factors.narrow(dim, 0, 1))
+    rest = factors.narrow(dim, 0, factors.shape[dim] - 1)
+    return torch.cat((first, rest), dim).cumprod(dim)
+
+
+def softmax_double_backward(
+    grad: Tensor, grad_output: Tensor, dim: int, output: Tensor
+) -> Tensor:
+    """The gradient of y (`output`) from that of y (g - sum(y g)), g = `grad_output`."""
+    along = (output * grad).sum(dim, keepdim=True)
+    return (
+        grad * (grad_output - (output * grad_output).sum(dim, keepdim=True))
+        - grad_output * along
+    )
+
+
+def amaxamin_jvp(
+    self_p: Tensor, self_t: Tensor, result: Tensor, dim: Dims, keepdim: bool
+) -> Tensor:
+    """The tangent of an extremum: the mean of the ties'."""
+    dims = _wrapped(dim, self_p.dim())
+    chosen = _chosen(self_p, _kept(result, dim, self_p.dim(), keepdim))
+    read = torch.where(chosen, self_t, 0).sum(dims, keepdim)
+    return read / chosen.sum(dims, keepdim)
+
+
+def aminmax_backward(
+    self: Tensor,
+    dim: int | None,
+    keepdim: bool,
+    grad_min: Tensor | None,
+    grad_max: Tensor | None,
+    min: Tensor,
+    max: Tensor,
+) -> Tensor | None:
+    """The gradient of both extrema; ties share it evenly."""
+    dims = () if dim is None else (dim,)
+    found = None
+    for grad, value in ((grad_min, min), (grad_max, max)):
+        if grad is not None:
+            grad, value = (_kept(t, dims, self.dim(), keepdim) for t in (grad, value))
+            part = _shared(grad, _chosen(self, value), dims)
+            found = part if found is None else found + part
+    return found
+
+
 def evenly_distribute_backward(grad: Tensor, self: Tensor, value: Tensor) -> Tensor:
     """The gradient of a `value` chosen from all of self: ties share it evenly."""
     return _shared(grad, _chosen(self, value), ())
@@ -172,6 +259,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_safe_size": _safe_size,
     "norm_backward": norm_backward,
     "logsumexp_backward": logsumexp_backward,
+    "logsumexp_jvp": logsumexp_jvp,
+    "safe_logsumexp_jvp": logsumexp_jvp,
+    "nansum_backward": nansum_backward,
+    "prod_backward": prod_backward,
+    "softmax_double_backward": softmax_double_backward,
+    "amaxamin_jvp": amaxamin_jvp,
+    "aminmax_backward": aminmax_backward,
+    "aminmax_jvp": amaxamin_jvp,
     "evenly_distribute_backward": evenly_distribute_backward,
     "evenly_read_jvp": evenly_read_jvp,
     "gather_with_keepdimed_indices": gather_with_keepdimed_indices,

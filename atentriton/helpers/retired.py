@@ -24,6 +24,11 @@ def _det_lu_based_helper(self: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return diagonal.prod(-1) * sign, factors, pivots
 
 
+def cholesky(self: Tensor, upper: bool = False) -> Tensor:
+    """The Cholesky factor of a Hermitian matrix, the lower one unless asked."""
+    return torch.linalg.cholesky(self, upper=upper)
+
+
 def eig(self: Tensor, eigenvectors: bool = False) -> tuple[Tensor, Tensor]:
     """The eigenvalues of an n x n matrix and its eigenvectors, none unless asked for.
 
@@ -79,6 +84,7 @@ def index_add_(
 
 VALUES: dict[str, Callable[..., Any]] = {
     "_det_lu_based_helper": _det_lu_based_helper,
+    "cholesky": cholesky,
     "eig": eig,
     "index_add_.alpha": index_add_,
     "lstsq": lstsq,

@@ -29,6 +29,13 @@ def _sparse_addmm_sparse_backward(
     )
 
 
+def to_sparse_backward(grad: Tensor, layout: torch.layout, blocksize: None) -> Tensor:
+    """The gradient of a tensor that was made sparse, in its own layout."""
+    return grad.to_dense() if layout == torch.strided else grad
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "_sparse_addmm_sparse_backward": _sparse_addmm_sparse_backward,
+    "mm_mat1_sparse_backward": _sparse_addmm_sparse_backward,
+    "to_sparse_backward": to_sparse_backward,
 }

@@ -79,14 +79,22 @@ def matrix_exp_backward(self: Tensor, grad: Tensor) -> Tensor:
     Source: A. H. Al-Mohy, N. J. Higham, "Computing the Frechet derivative of the matrix
     exponential", SIAM J. Matrix Anal. Appl. 30 (2009).
     """
+    return linalg_matrix_exp_differential(self, grad, True)
+
+
+def linalg_matrix_exp_differential(
+    self: Tensor, along: Tensor, adjoint: bool
+) -> Tensor:
+    """The derivative of exp at A (`self`) along a matrix, or at A^H for a gradient."""
     order = self.shape[-1]
-    adjoint = self.mH
-    above = torch.cat((adjoint, grad), -1)
-    below = torch.cat((torch.zeros_like(adjoint), adjoint), -1)
+    matrix = self.mH if adjoint else self
+    above = torch.cat((matrix, along), -1)
+    below = torch.cat((torch.zeros_like(matrix), matrix), -1)
     return torch.matrix_exp(torch.cat((above, below), -2))[..., :order, order:]
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "eig_backward": eig_backward,
     "matrix_exp_backward": matrix_exp_backward,
+    "linalg_matrix_exp_differential": linalg_matrix_exp_differential,
 }
