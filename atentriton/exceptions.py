@@ -86,6 +86,13 @@ EXCEPTIONS: tuple[Allowance, ...] = (
         "Expected a proper Tensor but got None",
         "torch's second derivative of a layer norm needs a weight",
     ),
+    Allowance(
+        "cholesky linalg_cholesky_ex",
+        "gradcheck",
+        "Jacobian mismatch",
+        "one triangle is read, and the gradient is Hermitian: differences by single "
+        "elements are not it, in torch neither",
+    ),
     Allowance("cholesky_solve", "first second jvp", "got *", _OTHER_TRIANGLE),
     Allowance("cholesky_inverse", "first second", "got *", _OTHER_TRIANGLE),
     Allowance(
