@@ -1,4 +1,4 @@
-"""docs/coverage.md lists every entry as it is classed, with the checks that it passes."""
+"""docs/coverage.md lists every entry by its class, with the checks that it passes."""
 
 from __future__ import annotations
 
