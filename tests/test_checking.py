@@ -342,7 +342,7 @@ def test_refusing_what_torch_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Wrong("masked_fill_.Scalar", lenient)
     monkeypatch.setattr(checking.operators, "make", lambda name: wrong)
     report = checking.Report("masked_fill_.Scalar", "kernels")
-    check = checking._Check(report, wrong, _refuse)
+    check = checking._Check(report, wrong, _refuse, None)
     values = samples.arguments(wrong.signature, torch.float32)
     case = check.cases.case(values, torch.float32, "")
     check.layout(case)

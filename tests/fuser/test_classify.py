@@ -79,7 +79,8 @@ def test_reasons_name_what_is_missing() -> None:
     entries = [known.entries[n] for n in ("cholesky", "cumsum", "mm")]
     runtime = Stand("cholesky cumsum mm", "cumsum_backward")
     lacking, there, product = classify(known, entries, runtime)
-    assert (lacking.kind, lacking.reason) == ("not_yet", "calls cholesky_backward")
+    assert lacking.kind == "not_yet"
+    assert lacking.reason.startswith("calls cholesky_backward, which")
     assert there.as_json()["class"] == "composite"
     assert product.as_json()["class"] == "matrix"
 
