@@ -326,3 +326,11 @@ def test_the_interpreter_is_left_as_it_was() -> None:
     assert {k: v for k, v in after.items() if k not in places} == {
         k: v for k, v in before.items() if k not in places
     }
+
+
+def test_square_roots_are_rounded_once() -> None:
+    values = torch.rand(4096, dtype=torch.float64)
+    x = ir.input_("x", float64)
+    root = Output("root", op("sqrt", float64, x), float64)
+    (found,) = rows.run(Program("root", (x,), (), (root,)), [values])
+    assert found.tolist() == [math.sqrt(v) for v in values.tolist()]
