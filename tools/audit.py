@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import random
 import re
 import sys
@@ -21,7 +20,6 @@ import textwrap
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -48,7 +46,9 @@ from atentriton.commands._formulas import (  # noqa: E402
 )
 from atentriton.edges import edges  # noqa: E402
 from atentriton.specs import FROM_TORCH  # noqa: E402
+from atentriton.workers import spread  # noqa: E402
 from fuser.entries import Entry  # noqa: E402
+from fuser.errors import nearest  # noqa: E402
 from fuser.formulas import FunctionEntry  # noqa: E402
 from fuser.interpret import interpret  # noqa: E402
 from fuser.ir import Static  # noqa: E402
@@ -936,14 +936,19 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     names = pointwise()
-    asked = given.names or [n for n in names if n in VALUES]
+    known = [n for n in names if n in VALUES]
+    for name in given.names:
+        if name not in known:
+            guess = nearest(name, known)
+            hint = f'; did you mean "{guess}"?' if guess else ""
+            parser.error(f'"{name}" is no entry that is asked{hint}')
+    asked = given.names or known
     results: list[Result] = []
-    with ProcessPoolExecutor(given.jobs, multiprocessing.get_context("spawn")) as pool:
-        for result in pool.map(audit, asked):
-            results.append(result)
-            print(f"{result.entry}: {result.points} points", file=sys.stderr)
-            for text in result.mistakes:
-                print(f"  ours: {text}", file=sys.stderr)
+    for result in spread(audit, asked, given.jobs):
+        results.append(result)
+        print(f"{result.entry}: {result.points} points", file=sys.stderr)
+        for text in result.mistakes:
+            print(f"  ours: {text}", file=sys.stderr)
     left: dict[str, list[str]] = {}
     for name in names:
         if name not in VALUES:
