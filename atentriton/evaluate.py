@@ -141,16 +141,14 @@ def reads(expr: Expr) -> tuple[frozenset[str], frozenset[str]]:
 def _question(expr: Expr) -> tuple[str, Expr, Sequence[Expr]] | None:
     """What is asked, of what, with which arguments, if the expression is a question."""
     match expr:
-        case syntax.Method(receiver=receiver, name=name, args=args) if (
-            plain(name) in QUESTIONS
-        ):
-            return plain(name), syntax.bare(receiver), args
-        case syntax.Call(function=name, args=(first, *args)) if (
-            plain(name) in QUESTIONS
-        ):
-            return plain(name), syntax.bare(first), args
+        case syntax.Method(receiver=asked, name=name, args=args):
+            pass
+        case syntax.Call(function=name, args=(asked, *args)):
+            pass
         case _:
             return None
+    name = plain(name)
+    return (name, syntax.bare(asked), args) if name in QUESTIONS else None
 
 
 class Evaluator:

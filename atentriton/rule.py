@@ -202,8 +202,7 @@ class Rule:
         found = None
         for name, tangent in tangents.items():
             if tangent is not None:
-                given: list[Tensor | None] = [None] * len(outputs)
-                given[index] = tangent.conj()
+                given = _alone(tangent.conj(), index, len(outputs))
                 part = self.pullback(names, given, [name])[name].conj()
                 found = part if found is None else found + part
         return found
@@ -213,10 +212,9 @@ class Rule:
     ) -> Tensor:
         """The tangent of a result, from the formulas of the gradients."""
         wanted = [n for n, t in tangents.items() if t is not None]
-        given: list[Tensor | None] = [None] * len(outputs)
         with torch.enable_grad():
             cotangent = torch.zeros_like(outputs[index], requires_grad=True)
-            given[index] = cotangent
+            given = _alone(cotangent, index, len(outputs))
             found = self.pullback(names, given, wanted)
             pairs = [
                 (fitted(found[n], tangents[n].shape), tangents[n])
@@ -228,6 +226,11 @@ class Rule:
                 gradients, cotangent, weights, create_graph=True, allow_unused=True
             )
         return filled(outputs[index], tangent)
+
+
+def _alone(cotangent: Tensor, index: int, count: int) -> list[Tensor | None]:
+    """The cotangents of `count` results where only one has any."""
+    return [cotangent if i == index else None for i in range(count)]
 
 
 def filled(primal: Tensor, tangent: Tensor | None) -> Tensor:

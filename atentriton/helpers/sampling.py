@@ -13,35 +13,27 @@ import torch
 from torch import Tensor
 
 
-def grid_sampler_2d_backward(
-    grad: Tensor,
-    input: Tensor,
-    grid: Tensor,
-    interpolation_mode: int,
-    padding_mode: int,
-    align_corners: bool,
-    wanted: Sequence[bool] = (True, True),
-) -> tuple[Tensor, Tensor]:
-    """The gradients of `input`, N x C x H x W, and `grid`, N x h x w x 2, from that of
-    the samples, N x C x h x w."""
-    modes = interpolation_mode, padding_mode, align_corners
-    return torch.ops.aten.grid_sampler_2d_backward(grad, input, grid, *modes, wanted)
+def _gradients(operator: Callable[..., Any]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The gradients of the images, N x C x ..., and of the grid, N x ... x dimensions,
+    from that of the samples, N x C x ...; `operator` is ATen's."""
+
+    def gradients(
+        grad: Tensor,
+        input: Tensor,
+        grid: Tensor,
+        interpolation_mode: int,
+        padding_mode: int,
+        align_corners: bool,
+        wanted: Sequence[bool] = (True, True),
+    ) -> tuple[Tensor, Tensor]:
+        modes = interpolation_mode, padding_mode, align_corners
+        return operator(grad, input, grid, *modes, wanted)
+
+    return gradients
 
 
-def grid_sampler_3d_backward(
-    grad: Tensor,
-    input: Tensor,
-    grid: Tensor,
-    interpolation_mode: int,
-    padding_mode: int,
-    align_corners: bool,
-    wanted: Sequence[bool] = (True, True),
-) -> tuple[Tensor, Tensor]:
-    """The gradients of `input`, N x C x D x H x W, and `grid`, N x d x h x w x 3, from
-    that of the samples, N x C x d x h x w."""
-    modes = interpolation_mode, padding_mode, align_corners
-    return torch.ops.aten.grid_sampler_3d_backward(grad, input, grid, *modes, wanted)
-
+grid_sampler_2d_backward = _gradients(torch.ops.aten.grid_sampler_2d_backward)
+grid_sampler_3d_backward = _gradients(torch.ops.aten.grid_sampler_3d_backward)
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "grid_sampler_2d_backward": grid_sampler_2d_backward,
