@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fuser.signatures import Argument, Signature, parse_signature
+from atentriton.cases import REFUSALS
+from fuser.signatures import Argument, Signature
 
 # Samples taken of a dtype, calls kept of them, and the elements that one may have.
 # A call with a new dtype or layout means new kernels: in float64 there are the most.
@@ -26,10 +27,6 @@ SAMPLES = 12
 CALLS = {torch.float64: 6, torch.float32: 4, torch.complex128: 3, torch.bfloat16: 3}
 FEWEST = 2
 ELEMENTS = 1000
-
-# What functions raise for samples that are not theirs, such as in place ones that
-# would have to change a dtype or a shape.
-_REFUSALS = (RuntimeError, NotImplementedError, IndexError, TypeError, ValueError)
 
 
 def calls(
@@ -76,11 +73,11 @@ def _of(
     inplace = signature.base.endswith("_") and not signature.base.endswith("__")
     function = info.inplace_variant if inplace else info.op
     seen: set[str] = set()
-    for sample in _samples(info, dtype, backward):
+    for sample in drawn(info, dtype, backward):
         args = (sample.input, *sample.args)
         noted = _Noted(signature, operator, inplace)
         if function is not None:
-            with suppress(*_REFUSALS), noted:
+            with suppress(*REFUSALS), noted:
                 given = (args[0].clone(), *args[1:]) if inplace else args
                 found = function(*given, **sample.kwargs)
                 if backward and isinstance(found, Tensor):
@@ -92,80 +89,15 @@ def _of(
                 yield values
 
 
-def _samples(
+def drawn(
     info: Any, dtype: torch.dtype, backward: bool, count: int = SAMPLES
 ) -> list[Any]:
+    """The first samples of an entry, the same ones every time."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         found = info.sample_inputs("cpu", dtype, requires_grad=backward)
         return list(islice(found, count))
-
-
-def noted(
-    operator: Any, dtypes: Sequence[torch.dtype]
-) -> Iterator[tuple[torch.dtype, list[Any]]]:
-    """Calls of the operator that any function of the database makes, or its backward.
-
-    All of the database is run once a dtype: for operators that no function is named
-    after.
-    """
-    for dtype in dtypes:
-        for values in _every_call(dtype).get(operator, ()):
-            yield dtype, values
-
-
-@cache
-def _every_call(dtype: torch.dtype) -> dict[Any, list[list[Any]]]:
-    """The calls of each operator, of all that the database runs in that dtype."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
-
-        mode = _Every()
-        for info in op_db:
-            if dtype in info.supported_dtypes("cpu"):
-                _run(info, dtype, mode)
-    return mode.calls
-
-
-def _run(info: Any, dtype: torch.dtype, mode: TorchDispatchMode) -> None:
-    with suppress(Exception):  # samples may want what is not installed
-        for sample in _samples(info, dtype, info.supports_autograd, FEWEST):
-            with suppress(*_REFUSALS), mode:
-                found = info.op(sample.input, *sample.args, **sample.kwargs)
-                first = found[0] if isinstance(found, tuple | list) else found
-                if isinstance(first, Tensor) and first.requires_grad:
-                    first.backward(torch.ones_like(first))
-
-
-class _Every(TorchDispatchMode):
-    """Notes the arguments of each operator's first calls while it is active."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: dict[Any, list[list[Any]]] = {}
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        found = self.calls.setdefault(func, [])
-        if len(found) < CALLS[torch.complex128]:
-            values = bound(_signature(func), args, kwargs or {})
-            if values is not None:
-                found.append([_copied(v) for v in values])
-        return func(*args, **(kwargs or {}))
-
-
-@cache
-def _signature(operator: Any) -> Signature:
-    return parse_signature(str(operator._schema).removeprefix("aten::"))
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_copied(v) for v in value]
-    return value.clone() if isinstance(value, Tensor) else value
 
 
 class _Noted(TorchDispatchMode):

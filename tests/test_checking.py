@@ -14,6 +14,7 @@ from torch import Tensor
 from atentriton import (
     catalogue,
     checking,
+    checks,
     exceptions,
     operators,
     samples,
@@ -342,7 +343,7 @@ def test_refusing_what_torch_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Wrong("masked_fill_.Scalar", lenient)
     monkeypatch.setattr(checking.operators, "make", lambda name: wrong)
     report = checking.Report("masked_fill_.Scalar", "kernels")
-    check = checking._Check(report, wrong, _refuse, None)
+    check = checks.Check(report, wrong, _refuse, None)
     values = samples.arguments(wrong.signature, torch.float32)
     case = check.cases.case(values, torch.float32, "")
     check.layout(case)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import atentriton
-from atentriton import foreign
 from atentriton.commands._formulas import items, torch_file
 from atentriton.reports import Report
+from tests import foreign
 
 # At least as many entries of the file of PyTorch 2.13 pass, and at most as many do not
 # run. Of the others most are for devices and layouts that OpInfo does not cover here.

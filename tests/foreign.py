@@ -8,13 +8,17 @@ database makes, in float64 and complex128.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from atentriton import catalogue, opinfos
 from atentriton.cases import REFUSALS, Case
@@ -25,6 +29,7 @@ from atentriton.reports import Kind, Report
 from atentriton.rule import Rule
 from fuser.classify import unavailable
 from fuser.formulas import Entry
+from fuser.signatures import Signature, parse_signature
 
 
 @cache
@@ -91,7 +96,7 @@ class Trial(Whole):
             found = True
             yield dtype, values
         if not found:
-            yield from opinfos.noted(self.operator, dtypes)
+            yield from noted(self.operator, dtypes)
 
     def caller(self, operator: Any) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         call = super().caller(operator)
@@ -114,3 +119,71 @@ class Trial(Whole):
             self.skip(kind, "calls an operator that has no kernel on this machine")
         else:
             super().fail(kind, case, message)
+
+
+def noted(
+    operator: Any, dtypes: Sequence[torch.dtype]
+) -> Iterator[tuple[torch.dtype, list[Any]]]:
+    """Calls of the operator that any function of the database makes, or its backward.
+
+    All of the database is run once a dtype: for operators that no function is named
+    after.
+    """
+    for dtype in dtypes:
+        for values in _every_call(dtype).get(operator, ()):
+            yield dtype, values
+
+
+@cache
+def _every_call(dtype: torch.dtype) -> dict[Any, list[list[Any]]]:
+    """The calls of each operator, of all that the database runs in that dtype."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+
+        mode = _Every()
+        for info in op_db:
+            if dtype in info.supported_dtypes("cpu"):
+                _run(info, dtype, mode)
+    return mode.calls
+
+
+def _run(info: Any, dtype: torch.dtype, mode: TorchDispatchMode) -> None:
+    with suppress(Exception):  # samples may want what is not installed
+        for sample in opinfos.drawn(
+            info, dtype, info.supports_autograd, opinfos.FEWEST
+        ):
+            with suppress(*REFUSALS), mode:
+                found = info.op(sample.input, *sample.args, **sample.kwargs)
+                first = found[0] if isinstance(found, tuple | list) else found
+                if isinstance(first, Tensor) and first.requires_grad:
+                    first.backward(torch.ones_like(first))
+
+
+class _Every(TorchDispatchMode):
+    """Notes the arguments of each operator's first calls while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[Any, list[list[Any]]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = self.calls.setdefault(func, [])
+        if len(found) < opinfos.CALLS[torch.complex128]:
+            values = opinfos.bound(_signature(func), args, kwargs or {})
+            if values is not None:
+                found.append([_copied(v) for v in values])
+        return func(*args, **(kwargs or {}))
+
+
+@cache
+def _signature(operator: Any) -> Signature:
+    return parse_signature(str(operator._schema).removeprefix("aten::"))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_copied(v) for v in value]
+    return value.clone() if isinstance(value, Tensor) else value
