@@ -8,7 +8,7 @@ pointwise parts fused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -26,25 +26,36 @@ Compute = Callable[[Sequence[Any]], Any]
 
 
 class Arguments:
-    """Arguments of a call one after the other, the items of lists among them."""
+    """Arguments of a call one after the other, the items of lists among them.
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        self.lengths = [len(v) if _has_tensors(v) else None for v in values]
+    `lengths` has the number of a list's items, None for what is no list; it is None
+    itself where there are none.
+    """
 
-    def flat(self, values: Sequence[Any]) -> Iterator[Any]:
+    def __init__(self, values: Sequence[Any] | None = None) -> None:
+        self.lengths = values and [len(v) if _has_tensors(v) else None for v in values]
+
+    def flat(self, values: Sequence[Any]) -> Sequence[Any]:
+        if self.lengths is None:
+            return values
+        found: list[Any] = []
         for value, length in zip(values, self.lengths, strict=True):
-            if length is None:
-                yield value
-            else:
-                yield from value
+            found.extend((value,) if length is None else value)
+        return found
 
-    def grouped(self, flat: Sequence[Any]) -> list[Any]:
+    def grouped(self, flat: Sequence[Any]) -> Sequence[Any]:
         """An item for each argument, a list where it is one."""
+        if self.lengths is None:
+            return flat
         items = iter(flat)
         return [
             next(items) if n is None else [next(items) for _ in range(n)]
             for n in self.lengths
         ]
+
+
+SINGLE = Arguments()
+"""No argument is a list of tensors."""
 
 
 class Applied(torch.autograd.Function):
@@ -77,7 +88,7 @@ class Applied(torch.autograd.Function):
         elements, shapes = rule.reads(ctx.wanted)
         results = dict(zip(rule.results, outputs, strict=True))
         named = {**values, **results}
-        ctx.kept = Kept({n: v for n, v in named.items() if n in elements})
+        ctx.kept = Kept({n: named[n] for n in elements if n in named})
         ctx.save_for_backward(*ctx.kept.tensors)
         ctx.known = {n: geometry_of(named[n]) for n in shapes if n in named}
         ctx.shapes = {n: _shape(values[n]) for n in ctx.wanted}
@@ -91,10 +102,10 @@ class Applied(torch.autograd.Function):
         rule: Rule = ctx.operator.rule
         names = {**ctx.known, **ctx.kept.restored(ctx.saved_tensors)}
         found = rule.pullback(names, cotangents, ctx.wanted)
-        lengths = zip(rule.arguments, ctx.arguments.lengths, strict=True)
+        lengths = ctx.arguments.lengths or [None] * len(rule.arguments)
         grouped = [
             _gradient(found.get(name), ctx.shapes.get(name), length)
-            for name, length in lengths
+            for name, length in zip(rule.arguments, lengths, strict=True)
         ]
         return None, None, None, *ctx.arguments.flat(grouped)
 
@@ -182,6 +193,7 @@ class Composite:
         if entry.inplace:
             self.torch = _on_a_copy(self.torch)
         self.binder = Binder(self.signature)
+        self.listed = any(a.is_tensor and a.is_list for a in self.signature.arguments)
         LIBRARY.define(str(self.signature))
         own = self.signature.name
         for key in ("CPU", "CUDA", "SparseCPU", "SparseCUDA"):
@@ -202,8 +214,8 @@ class Composite:
         def compute(given: Sequence[Any]) -> Any:
             return levels.below_autograd(lambda: self.binder.redispatch(given))
 
-        arguments = Arguments(values)
-        flat = list(arguments.flat(values))
+        arguments = Arguments(values) if self.listed else SINGLE
+        flat = arguments.flat(values)
         if not gate.records(v for v in flat if isinstance(v, Tensor)):
             return compute(values)
         return levels.at_one_level(lambda: apply(self, compute, arguments, *flat))
@@ -215,8 +227,8 @@ class Composite:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         values = binding.bind(self.signature, args, kwargs)
-        arguments = Arguments(values)
-        flat = list(arguments.flat(values))
+        arguments = Arguments(values) if self.listed else SINGLE
+        flat = arguments.flat(values)
         tensors = [v for v in flat if isinstance(v, Tensor)]
         if not gate.direct(tensors) or _is_any_autocast_enabled():
             return self.binder.redispatch(values)
