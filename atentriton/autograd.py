@@ -280,20 +280,7 @@ def gradients(
         if numbers:
             numbers = [numbers[i] for i in recipe.numbers]
         computed = call(routine, given, numbers)
-    results: list[Tensor | None] = [None] * (2 + len(shapes))
-    for i, output, place in recipe.results:
-        shape = shapes[i]
-        if output is not None:
-            gradient = computed[output]
-        elif place is not None:
-            gradient = pool[place]
-        else:
-            like = next(t for t in pool if t is not None)
-            gradient = like.new_zeros((), dtype=recipe.dtypes[i]).expand(shape)
-        if gradient.shape != shape:
-            gradient = gradient.sum_to_size(shape)
-        results[i + 2] = gradient
-    return tuple(results)
+    return recipe.gradients(shapes, pool, computed)
 
 
 def evaluate(

@@ -134,6 +134,26 @@ class Recipe:
     filled: bool
     dtypes: tuple[torch.dtype, ...]
 
+    def gradients(
+        self, shapes: Sequence[torch.Size], pool: Sequence[Any], computed: Sequence[Any]
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients of inputs of those shapes, after two Nones for what is no
+        tensor, given what the routine has computed."""
+        results: list[Tensor | None] = [None] * (2 + len(shapes))
+        for i, output, place in self.results:
+            shape = shapes[i]
+            if output is not None:
+                gradient = computed[output]
+            elif place is not None:
+                gradient = pool[place]
+            else:
+                like = next(t for t in pool if t is not None)
+                gradient = like.new_zeros((), dtype=self.dtypes[i]).expand(shape)
+            if gradient.shape != shape:
+                gradient = gradient.sum_to_size(shape)
+            results[i + 2] = gradient
+        return tuple(results)
+
 
 @dataclass(frozen=True, slots=True)
 class Saving:

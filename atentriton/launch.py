@@ -19,13 +19,12 @@ from torch import Tensor
 from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 
 from atentriton import targets
-from atentriton.decisions import Launched, asked, happened, watch
+from atentriton.decisions import Launched, happened, watch
 from atentriton.layouts import (
     Shape,
     Strides,
     broadcast,
     check_one_device,
-    contiguous_strides,
     expanded_strides,
     walk,
 )
@@ -101,11 +100,11 @@ def plan_for(
         plan = routine.plans[key] = make_plan(routine, tensors, out)
     if watch.on or (chosen.log and not known):
         written = [plan.shape] * len(plan.dtypes)
-        _tell(routine, plan.launches, tensors, plan.shape, written)
+        tell(routine, plan.launches, tensors, plan.shape, written)
     return plan
 
 
-def _tell(
+def tell(
     routine: Routine,
     launches: Sequence[targets.Launch],
     tensors: Sequence[Tensor],
@@ -226,57 +225,6 @@ def make_plan(
         by_value,
         tuple(launches),
     )
-
-
-def summing(
-    routine: Routine, tensors: Sequence[Tensor], shapes: Sequence[Shape]
-) -> Run | None:
-    """What runs the routine and sums its outputs to `shapes` as it goes, in float64.
-
-    Each thread has sums of its own, which are added in the end: the result depends on
-    the number of threads, and on nothing else. None where only full results can be had:
-    where that is not one kernel in C, or the outputs are complex.
-    """
-    space = broadcast([t.shape for t in tensors])
-    device = check_one_device(tensors)
-    if 0 in space or device.type != "cpu" or any(d.is_complex for d in routine.dtypes):
-        return None
-    if targets.of_device(device) is not targets.NativeLaunch:
-        return None
-    pieces = pieces_of(routine)
-    if len(pieces.items) != 1:
-        return None
-    (piece,) = pieces.items
-    summed = tuple(tuple(s) != space for s in shapes)
-    strides = routine.strides(space, tensors)
-    steps = [expanded_strides(space, t.shape, t.stride()) for t in tensors]
-    steps = [steps[i] for i in piece.reads]
-    for shape, sum_ in zip(shapes, summed, strict=True):
-        whole = contiguous_strides(shape) if sum_ else strides
-        steps.append(expanded_strides(space, shape, whole))
-    launch = targets.NativeLaunch(piece.summing(summed), walk(space, steps, summed))
-    if asked():
-        _tell(routine, [launch], tensors, space, shapes)
-    make = [
-        None if sum_ else partial(torch.empty_strided, space, strides, dtype=dtype)
-        for sum_, dtype in zip(summed, routine.dtypes, strict=True)
-    ]
-    single = routine.single
-
-    def run(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> Any:
-        threads = launch.threads()
-        outs = [
-            torch.zeros((threads, *shape), dtype=torch.float64) if m is None else m()
-            for m, shape in zip(make, shapes, strict=True)
-        ]
-        launch((*tensors, *outs), numbers)
-        found = [
-            out.sum(0).to(dtype) if m is None else out
-            for out, m, dtype in zip(outs, make, routine.dtypes, strict=True)
-        ]
-        return found[0] if single else tuple(found)
-
-    return run
 
 
 def _check_dtypes(routine: Routine, tensors: Sequence[Tensor]) -> None:

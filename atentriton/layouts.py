@@ -8,7 +8,7 @@ depends on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._prims_common import compute_elementwise_output_strides
 
 from fuser.dtypes import int32, int64
-from fuser.memory import Access, Layout
+from fuser.memory import Access, Layout, Tile
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
@@ -165,6 +165,29 @@ def walk(shape: Shape, strides: Sequence[Strides], summed: Sequence[bool] = ()) 
     index = int64 if _is_far(sizes, steps) else int32
     layout = Layout(len(sizes), access, index, tuple(summed))
     return Walk(layout, tuple(sizes), tuple(map(tuple, steps)))
+
+
+def tiled(space: Walk) -> Walk | None:
+    """A walk with sums as one by tiles; None where a tile could add nothing up.
+
+    The dimensions between the batches and the innermost one are the rows of a tile. A
+    sum that keeps the innermost dimension is over all of the rows: such a one decides
+    which dimensions these are. If none does, all are.
+    """
+    summed = space.layout.summed
+    results = space.strides[len(space.strides) - len(summed) :]
+    sums = [s for s, sum_ in zip(results, summed, strict=True) if sum_]
+    outer = range(len(space.sizes) - 1)
+    keeping = [{d for d in outer if s[d] == 0} for s in sums if s[-1]]
+    rows = keeping[0] if keeping else set(outer)
+    if (keeping and not rows) or not all(rows <= gone for gone in keeping):
+        return None
+    order = [*(d for d in outer if d not in rows), *(d for d in outer if d in rows)]
+    order.append(len(space.sizes) - 1)
+    down = tuple(all(s[d] == 0 for d in rows) for s in results)
+    layout = replace(space.layout, tile=Tile(len(rows), down))
+    strides = tuple(tuple(s[d] for d in order) for s in space.strides)
+    return Walk(layout, tuple(space.sizes[d] for d in order), strides)
 
 
 def _access(stride: int) -> Access:

@@ -49,22 +49,24 @@ class Piece:
     def operands(self) -> tuple[int, ...]:
         return (*self.reads, *self.writes)
 
-    def summing(self, summed: Sequence[bool]) -> Piece:
-        """The same with the marked outputs in float64, to be added up."""
+    def summing(self, summed: Sequence[bool], wide: DType = float64) -> Piece:
+        """The same with the marked outputs in `wide` or wider, to be added up."""
+        kinds = [
+            wide if sum_ and kind != float64 else kind
+            for sum_, (_, kind) in zip(summed, self.outline.outputs, strict=True)
+        ]
         names = [name for name, _ in self.outline.outputs]
-        kinds = [kind for _, kind in self.outline.outputs]
-        kinds = [float64 if s else k for s, k in zip(summed, kinds, strict=True)]
         outputs = tuple(zip(names, kinds, strict=True))
 
         def make() -> Program:
             program = self.make()
             widened = [
-                Output(o.name, ir.cast(o.node, float64), float64) if s else o
-                for o, s in zip(program.outputs, summed, strict=True)
+                Output(o.name, ir.cast(o.node, kind), kind) if sum_ else o
+                for o, kind, sum_ in zip(program.outputs, kinds, summed, strict=True)
             ]
             return replace(program, outputs=tuple(widened))
 
-        mark = "".join("+" if s else "=" for s in summed)
+        mark = "".join("+" if s else "=" for s in summed) + f" {wide}"
         name = None if self.name is None else f"{self.name} {mark}"
         return replace(
             self, outline=replace(self.outline, outputs=outputs), name=name, make=make

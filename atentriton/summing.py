@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atentriton import gate, launch
+from atentriton import gate, sums
 from atentriton.derivations import Recipe
 from atentriton.layouts import broadcast
 from atentriton.sites import MISS, RoutineSites
@@ -29,7 +29,7 @@ def summing(
     routine = recipe.routine
     computed = [(i, o) for i, o, _ in recipe.results if o is not None]
     whole = broadcast(shapes)
-    if routine is None or len({o for _, o in computed}) != len(recipe.results):
+    if routine is None or len({o for _, o in computed}) != len(computed):
         return None
     if all(shapes[i] == whole for i, _ in computed):
         return None
@@ -38,7 +38,6 @@ def summing(
         targets[output] = tuple(shapes[i])
     sites = RoutineSites()
     picks, places, single = recipe.tensors, recipe.numbers, routine.single
-    count = 2 + len(shapes)
 
     def pass_(pool: Sequence[Any], numbers: Sequence[Any]) -> Gradients:
         given = [pool[i] for i in picks]
@@ -48,14 +47,11 @@ def summing(
             run = None
             if gate.direct(given) and not gate.differentiates(given):
                 settled = not any(t.is_conj() or t.is_neg() for t in given)
-                run = launch.summing(routine, given, targets) if settled else None
+                run = sums.summing(routine, given, targets) if settled else None
             if run is None:
                 return otherwise(pool, numbers)
             sites.add(given, run)
             found = run(given, own)
-        results: list[Tensor | None] = [None] * count
-        for i, output in computed:
-            results[i + 2] = found if single else found[output]
-        return tuple(results)
+        return recipe.gradients(shapes, pool, (found,) if single else found)
 
     return pass_

@@ -14,7 +14,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from atentriton.decisions import fell_back
 from atentriton.layouts import Walk
 from atentriton.pieces import Piece
 from atentriton.settings import chosen
+
+if TYPE_CHECKING:
+    from atentriton.tiles import Cut
 
 Slots = Sequence[Tensor]
 Run = Callable[[Slots, Sequence[Any]], Any]
@@ -203,6 +206,10 @@ class TritonLaunch:
         self.flatten = flattener(piece)
         self.sizes = walk.sizes
         self.strides = [step for strides in walk.strides for step in strides]
+
+    def cut(self) -> Cut:
+        """How the programs of its kernel share the index space."""
+        return self.kernel.fitting(self.sizes, self.strides).cut(self.sizes)
 
     def __call__(self, slots: Slots, numbers: Sequence[Any]) -> None:
         given = self.flatten(numbers) if self.flatten is not None else ()

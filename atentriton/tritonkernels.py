@@ -32,6 +32,7 @@ from triton.compiler import ASTSource, make_backend
 
 from atentriton.cache import default_cache
 from atentriton.interpreting import corrections, is_interpreting, libdevice, number
+from atentriton.tiles import Cut, cut
 from fuser import targets
 from fuser.dtypes import DType, int64
 from fuser.ir import Number
@@ -39,7 +40,7 @@ from fuser.kernel import Kernel
 from fuser.pressure import live_words
 from fuser.render import render
 from fuser.targets._triton_index import shape_parameters
-from fuser.targets.triton import function_name
+from fuser.targets.triton import constant_names, function_name
 
 WARPS = 4
 """Warps of a program; a thread works on one element or on up to `MOST_ELEMENTS`."""
@@ -79,12 +80,12 @@ class TritonKernel:
         has as many numbers for each operand, in elements. Without elements nothing is
         launched. ValueError for a wrong count.
         """
-        count = math.prod(sizes)
         self._check(tensors, numbers, sizes, strides)
-        if count == 0:
+        if 0 in sizes:
             return
-        if needs_int64(self.kernel, sizes, strides, self.block):
-            self.wide(tensors, numbers, sizes, strides)
+        fitting = self.fitting(sizes, strides)
+        if fitting is not self:
+            fitting(tensors, numbers, sizes, strides)
             return
         data = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
         rank = self.kernel.layout.rank
@@ -92,11 +93,26 @@ class TritonKernel:
             sizes[p.dim] if p.operand is None else strides[p.operand * rank + p.dim]
             for p in self._shape
         ]
-        grid = (-(-count // self.block),)
+        found = self.cut(sizes)
+        numbers = [*numbers, *shape]
         if is_interpreting():
-            self._interpret(grid, data, numbers, shape)
+            self._interpret(found, data, numbers)
         else:
-            self._launch(grid, data, numbers, shape)
+            self._launch(found, data, numbers)
+
+    def cut(self, sizes: Sequence[int]) -> Cut:
+        """How its programs share a space of these sizes."""
+        return cut(self.kernel.layout, sizes, self.block)
+
+    def fitting(self, sizes: Sequence[int], strides: Sequence[int]) -> TritonKernel:
+        """The kernel itself, or the one with offsets that are wide enough."""
+        far = needs_int64(self.kernel, sizes, strides, self.block)
+        return self.wide if far else self
+
+    def constants(self, columns: int) -> dict[str, int]:
+        """What it is compiled for; `columns` are those of a tile, if it has tiles."""
+        values = (self.block, columns)
+        return dict(zip(constant_names(self.kernel), values, strict=False))
 
     def _check(
         self,
@@ -123,40 +139,31 @@ class TritonKernel:
         return TritonKernel(replace(self.kernel, layout=layout), self.contract)
 
     def _interpret(
-        self,
-        grid: tuple[int],
-        data: Sequence[Tensor],
-        numbers: Sequence[Number],
-        shape: Sequence[int],
+        self, found: Cut, data: Sequence[Tensor], numbers: Sequence[Number]
     ) -> None:
         index = self.kernel.layout.index
-        typed = [
-            number(value, argument.dtype)
-            for value, argument in zip(numbers, self.kernel.arguments, strict=True)
-        ]
-        typed += [number(value, index) for value in shape]
+        dtypes = [argument.dtype for argument in self.kernel.arguments]
+        dtypes += [index] * (len(numbers) - len(dtypes))
+        typed = [number(v, dtype) for v, dtype in zip(numbers, dtypes, strict=True)]
+        constants = self.constants(found.columns)
         with corrections():
-            self.function[grid](*data, *typed, BLOCK=self.block)
+            self.function[(found.programs,)](*data, *typed, **constants)
 
     def _launch(
-        self,
-        grid: tuple[int],
-        data: Sequence[Tensor],
-        numbers: Sequence[Number],
-        shape: Sequence[int],
+        self, found: Cut, data: Sequence[Tensor], numbers: Sequence[Number]
     ) -> None:
         device = data[0].device
-        options = _options_here(self.contract)
-        arguments = (*data, *numbers, *shape)
+        options = {**self.constants(found.columns), **_options_here(self.contract)}
         # What Triton compiles anew for; only then does it look for its cache.
         aligned = [t.data_ptr() % 16 == 0 for t in data]
-        variant = (device, *aligned, shape[0] % 16 == 0, shape[0] == 1)
+        first = numbers[len(self.kernel.arguments)]
+        variant = (device, *aligned, found.columns, first % 16 == 0, first == 1)
         with torch.cuda.device(device):
             if variant in self._compiled:
-                self.function[grid](*arguments, BLOCK=self.block, **options)
+                self.function[(found.programs,)](*data, *numbers, **options)
                 return
             with _triton_cache():
-                self.function[grid](*arguments, BLOCK=self.block, **options)
+                self.function[(found.programs,)](*data, *numbers, **options)
         self._compiled.add(variant)
 
 
@@ -235,12 +242,18 @@ class Resources:
 
 
 def compile_only(
-    kernel: Kernel, target: str, *, contract: bool = True, block: int | None = None
+    kernel: Kernel,
+    target: str,
+    *,
+    contract: bool = True,
+    block: int | None = None,
+    columns: int = 32,
 ) -> Compiled:
     """Compile for `target` (`sm_80`, `sm_90`, `gfx942`, ...); no GPU is needed.
 
     Pointers are taken to be aligned and the number of elements to be a multiple of 16,
-    as they mostly are; `block` is the number of elements of a program, a power of 2.
+    as they mostly are; `block` is the number of elements of a program and `columns`
+    that of the columns of a tile, both powers of 2.
     RuntimeError where Triton interprets.
     """
     if is_interpreting():
@@ -253,7 +266,7 @@ def compile_only(
     source = ASTSource(
         made.function,
         signature,
-        {"BLOCK": block or made.block},
+        made.constants(columns) | ({"BLOCK": block} if block else {}),
         {(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
     with _triton_cache():

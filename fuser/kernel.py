@@ -15,6 +15,7 @@ from fuser.dtypes import DType
 from fuser.ir import Node
 from fuser.memory import Access as Access
 from fuser.memory import Layout as Layout
+from fuser.memory import Tile as Tile
 
 # An argument of a statement: the name of a value computed before, or a const node,
 # which the target prints as a literal.

@@ -33,7 +33,8 @@ _TEMPLATES = """
     row rows inner begin end first last size sizes stride strides step status error
     start threads thread chunk grain rest go round_ kernel launch task range_
     compute useful share count left length rest_of_row top bottom whole tile tile_end
-    bits_of float_of float16 bfloat16 blocks value noinline noclone
+    heights widths batch ROWS COLUMNS bits_of float_of float16 bfloat16 blocks value
+    noinline noclone
 """
 
 # A target's own: `dim0`, `at_1`, `size_0`, `round_1`, `state_1_next`.

@@ -12,7 +12,7 @@ import torch
 from fuser import dtypes, ir
 from fuser.dtypes import DType, bool_, float32, float64, int64
 from fuser.ir import Loop, Node
-from fuser.kernel import Access, Layout
+from fuser.kernel import Access, Layout, Tile
 from fuser.optable import PRIMITIVES
 from fuser.program import Output, Program
 from fuser.schedule import schedule
@@ -314,3 +314,45 @@ def test_what_is_refused() -> None:
     kernel = rows.dense(rows.program(PRIMITIVES["floor"], float32))
     with pytest.raises(ValueError, match='such as "sm_90"'):
         compile_only(kernel, "h100")
+
+
+SUMS = {
+    "over everything": Layout(
+        1, (Access.LINEAR, Access.LINEAR, Access.UNIFORM), dtypes.int32, (False, True)
+    ),
+    "over rows": Layout(
+        2,
+        (Access.LINEAR, Access.LINEAR, Access.LINEAR),
+        dtypes.int32,
+        (False, True),
+        Tile(1, (False, True)),
+    ),
+    "over columns": Layout(
+        3,
+        (Access.LINEAR, Access.STRIDED, Access.UNIFORM),
+        dtypes.int32,
+        (False, True),
+        Tile(2, (False, False)),
+    ),
+    "over rows and columns": Layout(
+        3,
+        (Access.LINEAR, Access.LINEAR, Access.UNIFORM),
+        int64,
+        (False, True),
+        Tile(1, (False, True)),
+    ),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", SUMS)
+def test_sums(name: str, machine: str) -> None:
+    """A tile is added up by the threads that have it: nothing spills, nothing is
+    atomic, and what is not summed is stored as it is without sums."""
+    x = ir.input_("x", float32)
+    y, s = op("exp", float32, x), op("neg", float32, x)
+    outputs = Output("y", y, float32), Output("s", s, float32)
+    program = Program("sums", (x,), (), outputs)
+    compiled = compile_only(schedule(program, SUMS[name]), machine)
+    assert compiled.resources().stack == 0
+    assert "atom" not in compiled.text

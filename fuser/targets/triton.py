@@ -11,6 +11,10 @@ have declared types and are not specialised on: another value compiles nothing. 
 exception is `n`, where Triton tells apart whether 16 divides it; without that, no load
 under the mask could be a vector.
 
+A kernel with sums works on tiles of BLOCK elements in rows of COLUMNS, which is another
+constant after BLOCK. Of each sum it writes the part of every tile into a buffer, to be
+added up by the caller.
+
 Numbers and elements of uniform operands are scalars, all other values are blocks.
 """
 
@@ -45,7 +49,10 @@ from fuser.targets._triton_index import (
     divided,
     names_in,
     shape_parameters,
+    stored,
     terms,
+    tile_sums,
+    tiled,
     unless_taken,
 )
 from fuser.targets.base import Target, bare, is_integral, operand_dtype
@@ -96,7 +103,7 @@ class Triton(Target):
             "index": list(printer.index(kernel)),
             "prologue": prologue,
             "body": body,
-            "stores": [line for s in kernel.stores for line in printer.store(s)],
+            "stores": [line for s in printer.stores(kernel) for line in s],
         }
 
     def wrapped(self, text: str) -> list[str]:
@@ -107,24 +114,28 @@ class Triton(Target):
         pointers = [o.pointer for o in kernel.operands]
         numbers = [f"{a.name}: {self.type_name(a.dtype)}" for a in kernel.arguments]
         shape = [f"{p.name}: {index}" for p in shape_parameters(kernel)]
-        return [f"{p}," for p in (*pointers, *numbers, *shape, "BLOCK: tl.constexpr")]
+        constants = [f"{name}: tl.constexpr" for name in constant_names(kernel)]
+        return [f"{p}," for p in (*pointers, *numbers, *shape, *constants)]
 
     def index(self, kernel: Kernel) -> Iterator[str]:
         """The lines that find this program's elements, and where they lie."""
         program = "tl.program_id(0)"
         if self.layout.index == int64:
             program += f".to({self.type_name(int64)})"
-        if self.layout.flat:
+        if self.layout.is_line:
             yield f"offsets = {program} * BLOCK + tl.arange(0, BLOCK)"
             yield "mask = offsets < n"
             return
         sizes = [f"size_{d}" for d in range(self.layout.rank)]
-        yield f"index = {program} * BLOCK + tl.arange(0, BLOCK)"
-        yield f"mask = index < {' * '.join(sizes)}"
-        yield from divided(sizes)
+        if self.layout.tile is not None:
+            yield from tiled(program, sizes, self.layout.tile)
+        else:
+            yield f"index = {program} * BLOCK + tl.arange(0, BLOCK)"
+            yield f"mask = index < {' * '.join(sizes)}"
+            yield from divided(sizes)
         shape = shape_parameters(kernel)
         for number, operand in enumerate(kernel.operands):
-            if self.is_block(operand):
+            if self.is_block(operand) and not operand.is_sum:
                 yield from added(self.at(operand), terms(kernel, number, shape))
 
     def is_block(self, operand: Operand) -> bool:
@@ -144,7 +155,7 @@ class Triton(Target):
 
     def at(self, operand: Operand) -> str:
         """The name of the offsets of an operand's elements."""
-        if self.layout.flat:
+        if self.layout.is_line:
             return "offsets"
         return unless_taken(f"{operand.name}_at", self.taken)
 
@@ -152,6 +163,22 @@ class Triton(Target):
         mask = ", mask" if self.is_block(load.operand) else ""
         text = f"tl.load({self.address(load.operand, load.part)}{mask})"
         return self.assign(load.name, load.dtype, text)
+
+    def stores(self, kernel: Kernel) -> Iterator[list[str]]:
+        """The lines of each store: of the elements, or of the sums of the tile."""
+        tile = self.layout.tile
+        outputs = tile.down if tile else (False,) * len(kernel.stores)
+        for store, down in zip(kernel.stores, outputs, strict=True):
+            yield self.sum(store, down) if store.operand.is_sum else self.store(store)
+
+    def sum(self, store: Store, down: bool) -> list[str]:
+        """The lines that add up a tile; a sum has the type of its values."""
+        (value,) = map(self.value, store.values)
+        if not self.layout.is_line:
+            last = f"size_{self.layout.rank - 1}"
+            return tile_sums(store.operand, self.at(store.operand), down, value, last)
+        total = f"tl.sum(tl.where(mask, {value}, 0.0))"
+        return stored(f"{store.operand.pointer} + tl.program_id(0)", total)
 
     def store(self, store: Store) -> list[str]:
         operand, target = store.operand, store.operand.dtype.real
@@ -271,6 +298,12 @@ def unspecialized(kernel: Kernel) -> list[str]:
     """The integers whose values Triton may not compile in; it leaves floats alone."""
     integers = [a.name for a in kernel.arguments if a.dtype.is_integral]
     return integers + [p.name for p in shape_parameters(kernel) if p.name != "n"]
+
+
+def constant_names(kernel: Kernel) -> tuple[str, ...]:
+    """What a kernel is compiled anew for: elements of a program, columns of a tile."""
+    tiled = kernel.layout.tile is not None and not kernel.layout.is_line
+    return ("BLOCK", "COLUMNS") if tiled else ("BLOCK",)
 
 
 def function_name(kernel: Kernel) -> str:
