@@ -101,23 +101,26 @@ class Subject:
         args, named = self.arguments(
             [next(items) if _is_leaf(v) else v for v in self.values]
         )
-        weight = torch.ones_like(operator(*args, **named).detach())
+        found = _recorded(operator(*args, **named))
+        weights = [torch.ones_like(result.detach()) for result in found]
         again = [torch.ones_like(leaf) for leaf in leaves]
 
         def backward() -> Sequence[Tensor]:
-            result = operator(*args, **named)
-            return grad(result, leaves, weight, create_graph=mode == "second")
+            results = _recorded(operator(*args, **named))
+            second = mode == "second"
+            return grad(results, leaves, weights, create_graph=second)
 
         def second() -> object:
             found = zip(backward(), again, strict=True)
             pairs = [(g, w) for g, w in found if g.requires_grad]
-            gradients, weights = [g for g, _ in pairs], [w for _, w in pairs]
-            return grad(gradients, leaves, weights, allow_unused=True)
+            gradients, tangents = [g for g, _ in pairs], [w for _, w in pairs]
+            return grad(gradients, leaves, tangents, allow_unused=True)
 
         return backward if mode == "backward" else second
 
     def into(self, ours: operators.Fused, theirs: Any) -> dict[str, Call]:
-        """Calls that write to a buffer, and a copy; none where torch's cannot."""
+        """Calls that write to a buffer, and a copy; none where torch's cannot, or has
+        several results."""
         variant = _out_variant(theirs)
         if variant is None:
             return {}
@@ -183,7 +186,7 @@ def measure(
     subject = Subject(signature, tuple(values))
     moved = sum(v.nbytes for v in values if isinstance(v, Tensor))
     args, named = subject.arguments(values)
-    copied = theirs(*args, **named).nbytes
+    copied = sum(r.nbytes for r in _results(theirs(*args, **named)))
     moved += copied
     for mode in modes:
         try:
@@ -214,6 +217,16 @@ def _plain(operator: Any) -> Callable[..., Any]:
         return operator(*args, **kwargs)
 
     return function
+
+
+def _results(found: Any) -> tuple[Tensor, ...]:
+    """What a call gave, as a tuple also where it is one tensor."""
+    return (found,) if isinstance(found, Tensor) else tuple(found)
+
+
+def _recorded(found: Any) -> list[Tensor]:
+    """Those of the results that can be derived."""
+    return [result for result in _results(found) if result.requires_grad]
 
 
 def _is_leaf(value: Any) -> bool:
