@@ -20,7 +20,7 @@ from fuser.optable import PRIMITIVES
 from fuser.program import Output, Program, used
 from fuser.schedule import numbers_only
 
-BUDGET = 256
+BUDGET = 320
 """Operations a kernel may have."""
 
 MOST_ALIVE = 40
