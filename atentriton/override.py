@@ -109,6 +109,8 @@ class use(TorchFunctionMode):
 
     def _packet(self, func: Any) -> ops.Packet | None:
         """Our operator for the callable; None where PyTorch's own is to run."""
+        if not self.names:
+            return None
         if isinstance(func, (OpOverload, OpOverloadPacket)):
             namespace, _, name = str(func).partition(".")
             base = name.partition(".")[0] if namespace == "aten" else ""
