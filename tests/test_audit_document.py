@@ -15,11 +15,15 @@ from torch import Tensor
 
 from atentriton import samples
 from fuser.pipeline import default_compiler
-from tools import audit
-from tools.audit import Call, Finding, Truth
-from tools.audit_exact import VALUES, Undefined, slope, value
+from tools.audit_derivatives import theirs
+from tools.audit_findings import Finding, audit, by_text, number
+from tools.audit_judging import Truth, exactly, truth
+from tools.audit_page import PAGE, load, page
+from tools.audit_points import BUFFER, Call
+from tools.audit_slopes import Undefined, slope, value
+from tools.audit_values import VALUES
 
-DOCUMENT = audit.load()
+DOCUMENT = load()
 SAME_TORCH = torch.__version__.startswith(DOCUMENT.torch.rpartition(".")[0])
 MPF, MPC = mpmath.mpf, mpmath.mpc
 
@@ -33,7 +37,7 @@ def _call(finding: Finding) -> tuple[Call, int]:
     arguments = default_compiler().entries[finding.entry].signature.arguments
     values: list[Any] = []
     for a in arguments:
-        given = audit.number(finding.inputs[a.name])
+        given = number(finding.inputs[a.name])
         if a.name in finding.dtypes:
             dtype = getattr(torch, finding.dtypes[a.name])
             given = torch.tensor([given], dtype=dtype)
@@ -42,13 +46,13 @@ def _call(finding: Finding) -> tuple[Call, int]:
     places = [
         i
         for i, name in enumerate(names)
-        if finding.dtypes.get(name, "bool") != "bool" and name != audit.BUFFER
+        if finding.dtypes.get(name, "bool") != "bool" and name != BUFFER
     ]
     return Call(tuple(values), tuple(places)), names.index(finding.argument)
 
 
 def test_the_page_shows_the_data() -> None:
-    assert audit.PAGE.read_text(encoding="utf-8") == audit.page(DOCUMENT)
+    assert PAGE.read_text(encoding="utf-8") == page(DOCUMENT)
 
 
 def test_every_pointwise_entry_is_asked_or_left_out_for_a_reason() -> None:
@@ -63,15 +67,15 @@ def test_what_is_found_is_so(finding: Finding) -> None:
     call, place = _call(finding)
     numbers = call.numbers(0)
     signature = default_compiler().entries[finding.entry].signature
-    operator = audit.theirs(signature)
+    operator = theirs(signature)
     got = operator.derivative(call, place, finding.mode).item()
-    true = audit.truth(finding.entry, numbers, call, place, finding.mode, [got])
+    true = truth(finding.entry, numbers, call, place, finding.mode, [got])
     assert true is not None
     assert complex(true.right) == pytest.approx(
-        complex(audit.number(finding.right)), rel=1e-12, abs=0
+        complex(number(finding.right)), rel=1e-12, abs=0
     )
     assert true.verdict(got) is not None
-    own = audit.by_text(default_compiler(), finding)
+    own = by_text(default_compiler(), finding)
     assert bool(finding.better) == finding.ours == (true.verdict(complex(own)) is None)
 
 
@@ -85,13 +89,13 @@ def test_what_is_found_is_so(finding: Finding) -> None:
     ],
 )
 def test_a_quick_audit_finds_it(name: str, argument: str, kind: str) -> None:
-    result = audit.audit(name, thorough=False)
+    result = audit(name, thorough=False)
     assert (argument, kind) in {(f.argument, f.kind) for f in result.findings}
     assert result.mistakes == []
 
 
 def test_an_audit_finds_nothing_where_nothing_is_wrong() -> None:
-    result = audit.audit("exp", thorough=False)
+    result = audit("exp", thorough=False)
     assert result.points > 50
     assert result.findings == []
 
@@ -163,14 +167,14 @@ def test_values_are_those_of_pytorch(name: str) -> None:
         given = samples.arguments(signature, torch.float64, way)
         values = [v.flatten() if isinstance(v, Tensor) else v for v in given]
         for i, argument in enumerate(signature.arguments):
-            if argument.name == audit.BUFFER:
+            if argument.name == BUFFER:
                 values[i] = (-values[i - 1].abs()).exp()
         call = Call(tuple(values), ())
-        found = audit.theirs(signature)(values)
+        found = theirs(signature)(values)
         for i, result in enumerate(torch.stack(found).sum(0).tolist()):
             numbers = call.numbers(i)
             with suppress(Undefined):
-                right = value(VALUES[name], audit.exactly(numbers, call))
+                right = value(VALUES[name], exactly(numbers, call))
                 assert result == pytest.approx(float(right), rel=1e-7), numbers
                 compared += 1
     assert compared > 10

@@ -20,9 +20,9 @@ def sigmoid(x: mpf) -> mpf:
     return 1 / (1 + mpmath.exp(-x))
 
 
-def softplus(x: mpf) -> mpf:
-    """With PyTorch's threshold, from which on it is x by definition."""
-    return x if x > 20 else mpmath.log1p(mpmath.exp(x))
+def softplus(x: mpf, beta: float = 1, threshold: float = 20) -> mpf:
+    """From the threshold on it is x by definition."""
+    return x if x * beta > threshold else mpmath.log1p(mpmath.exp(x * beta)) / beta
 
 
 def mish(x: mpf) -> mpf:
@@ -30,12 +30,8 @@ def mish(x: mpf) -> mpf:
     return x * e * (e + 2) / (e * (e + 2) + 2)
 
 
-def sinc(x: mpf) -> mpf:
-    return mpmath.sinpi(x) / (mpmath.pi * x) if x else mpf(1)
-
-
 def sinc_change(x: mpf) -> mpf:
-    return mpmath.cospi(x) - sinc(x)
+    return mpmath.cospi(x) - mpmath.sincpi(x)
 
 
 def ndtr(x: mpf) -> mpf:
@@ -64,9 +60,9 @@ def lgamma(x: mpf) -> mpf:
     return mpmath.re(mpmath.loggamma(x))
 
 
-def mvlgamma(x: mpf) -> mpf:
-    """For p = 3."""
-    return 1.5 * mpmath.log(mpmath.pi) + sum(lgamma(x - mpf(k) / 2) for k in range(3))
+def mvlgamma(x: mpf, p: int = 3) -> mpf:
+    of_pi = mpmath.log(mpmath.pi) * p * (p - 1) / 4
+    return of_pi + sum(lgamma(x - mpf(k) / 2) for k in range(p))
 
 
 def hurwitz(s: mpf, q: mpf) -> mpf:
@@ -110,6 +106,10 @@ def scaled_bessel(order: int, x: mpf) -> mpf:
         total += term
     sign = -1 if order and x < 0 else 1
     return sign * total / mpmath.sqrt(2 * mpmath.pi * y)
+
+
+def bessel(order: int, x: mpf) -> mpf:
+    return scaled_bessel(order, x) * mpmath.exp(abs(x))
 
 
 def lower(a: mpf, x: mpf) -> mpf:

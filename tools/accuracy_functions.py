@@ -206,7 +206,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function(
         "sinc",
         ELEMENTARY,
-        exact.sinc,
+        mpmath.sincpi,
         line(ALL, [1, 2, -3, 100]),
         bound=WIDE,
         changes=(exact.sinc_change,),
@@ -299,7 +299,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function(
         "i0",
         BESSELS,
-        lambda x: mpmath.exp(abs(x)) * exact.scaled_bessel(0, x),
+        lambda x: exact.bessel(0, x),
         line(BESSEL, [8, -8]),
     ),
     Function(
@@ -308,7 +308,7 @@ FUNCTIONS: tuple[Function, ...] = (
     Function(
         "special_i1",
         BESSELS,
-        lambda x: mpmath.exp(abs(x)) * exact.scaled_bessel(1, x),
+        lambda x: exact.bessel(1, x),
         line(BESSEL, [8, -8]),
         bound=WIDE,
     ),

@@ -29,6 +29,7 @@ from atentriton.commands._formulas import (  # noqa: E402
     counts,
     items,
 )
+from tools.markdown import table  # noqa: E402
 
 PAGE = ROOT / "docs" / "coverage.md"
 DEVIATIONS = ROOT / "tests" / "data" / "deviations.yaml"
@@ -56,7 +57,7 @@ def page(found: Sequence[Item], reports: Mapping[str, Mapping[str, Any]]) -> str
     return "\n".join(
         [
             *_introduction(found, ", ".join(versions)),
-            *_table(HEAD, rows),
+            *table(HEAD, rows),
             "",
             "## Notes",
             "",
@@ -80,7 +81,7 @@ def _introduction(found: Sequence[Item], versions: str) -> Iterator[str]:
     yield "has the classes of the other entries as well."
     yield ""
     rows = [(f"`{k}`", str(n), MEANING[k]) for k, n in counts(found).items()]
-    yield from _table(("class", "entries", "what runs"), rows)
+    yield from table(("class", "entries", "what runs"), rows)
     yield ""
     yield (
         "`fused` operators run as Triton kernels on GPUs and as C kernels on CPUs; all "
@@ -172,13 +173,6 @@ def deviations() -> dict[str, list[str]]:
             f"`{item['key']}` differs from PyTorch's old formula: {item['reason']}"
         )
     return found
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{' --- |' * len(head)}"
-    for cells in rows:
-        yield f"| {' | '.join(cells)} |"
 
 
 def entries() -> list[Item]:
