@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._C import _is_any_autocast_enabled
 
 from atentriton import binding, catalogue, gate, levels, programs
-from atentriton.evaluate import geometry_of
+from atentriton.questions import geometry_of
 from atentriton.registry import DEFINING, LIBRARY, NAMESPACE, Binder, functional
 from atentriton.rule import Rule, fitted
 

@@ -9,22 +9,20 @@ other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from atentriton import autograd, compiling, programs, specs
+from atentriton import programs
 from atentriton.helpers import FUNCTIONS
+from atentriton.pointwise import CONJUGATE, computed
+from atentriton.questions import QUESTIONS, geometry_of, plain, question_in
 from fuser import syntax
 from fuser.errors import FormulaError
-from fuser.ir import Static
 from fuser.lower import CONSTANTS, REDUCTIONS
-from fuser.specs import ScalarSpec, Spec, TensorSpec
-from fuser.syntax import Expr, unparse
+from fuser.syntax import Expr
 
 
 class Zero:
@@ -36,66 +34,6 @@ class Zero:
 
 ZERO = Zero()
 
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """What may be asked of a tensor without keeping it alive."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-
-    @staticmethod
-    def of(tensor: Tensor) -> Geometry:
-        strides = tensor.stride() if tensor.layout is torch.strided else ()
-        return Geometry(tuple(tensor.shape), tuple(strides), tensor.dtype)
-
-    @property
-    def layout(self) -> torch.layout:
-        sparse = len(self.strides) < len(self.sizes)
-        return torch.sparse_coo if sparse else torch.strided
-
-
-def geometry_of(value: Any) -> Any:
-    """The geometry of a tensor, or of each in a list; anything else as it is."""
-    if isinstance(value, list | tuple):
-        return [geometry_of(v) for v in value]
-    return Geometry.of(value) if isinstance(value, Tensor) else value
-
-
-def _sizes(geometry: Geometry | None) -> list[int] | None:
-    return None if geometry is None else list(geometry.sizes)
-
-
-def _size(geometry: Any, dim: int | None = None) -> int:
-    """The size along `dim`; of a list, the number of its items."""
-    return len(geometry) if dim is None else geometry.sizes[dim]
-
-
-QUESTIONS: dict[str, Callable[..., Any]] = {
-    "sizes": _sizes,
-    "sym_sizes": _sizes,
-    "strides": lambda g: list(g.strides),
-    "sym_strides": lambda g: list(g.strides),
-    "size": _size,
-    "sym_size": _size,
-    "dim": lambda g: len(g.sizes),
-    "numel": lambda g: math.prod(g.sizes),
-    "sym_numel": lambda g: math.prod(g.sizes),
-    "scalar_type": lambda g: g.dtype,
-    "options": lambda g: g.dtype,
-    "dtype": lambda g: g.dtype,
-    "is_complex": lambda g: g.dtype.is_complex,
-    "layout": lambda g: g.layout,
-    "sym_blocksize": lambda g: None,
-    "TensorGeometry": lambda g: g,
-    "defined": lambda g: g is not None,
-    "has_value": lambda g: g is not None,
-    "to_args_sizes": lambda gs: [list(g.sizes) for g in gs],
-    "to_args_scalartypes": lambda gs: [g.dtype for g in gs],
-}
-"""What is asked of a tensor's geometry, or a list's, and never of its elements."""
-
 # Functions, beside sums, that give zeros for zeros in any of their arguments.
 LINEAR = frozenset(
     (
@@ -105,7 +43,6 @@ LINEAR = frozenset(
         *("mm_mat1_backward", "mm_mat2_backward"),
     )
 )
-CONJUGATE = frozenset({"conj", "resolve_conj"})
 
 # Names that are qualified where they stand: `at::Reduction::None`.
 QUALIFIED: dict[str, Any] = {
@@ -113,42 +50,6 @@ QUALIFIED: dict[str, Any] = {
     "Contiguous": torch.contiguous_format,
     "kJagged": torch.jagged,
 }
-
-
-def plain(function: str) -> str:
-    """The name without what says that sizes may be symbolic, which changes nothing."""
-    return function.removesuffix("_symint")
-
-
-def reads(expr: Expr) -> tuple[frozenset[str], frozenset[str]]:
-    """The names whose elements the formula reads, and those of mere geometry."""
-    asked: set[str] = set()
-    within: list[Expr] = [expr]
-    elements: set[str] = set()
-    while within:
-        node = within.pop()
-        question = _question(node)
-        if question is not None and isinstance(question[1], syntax.Name):
-            asked.add(question[1].id)
-            within.extend(question[2])
-            continue
-        if isinstance(node, syntax.Name) and not node.namespace:
-            elements.add(node.id)
-        within.extend(syntax.children(node))
-    return frozenset(elements), frozenset(asked - elements)
-
-
-def _question(expr: Expr) -> tuple[str, Expr, Sequence[Expr]] | None:
-    """What is asked, of what, with which arguments, if the expression is a question."""
-    match expr:
-        case syntax.Method(receiver=asked, name=name, args=args):
-            pass
-        case syntax.Call(function=name, args=(asked, *args)):
-            pass
-        case _:
-            return None
-    name = plain(name)
-    return (name, syntax.bare(asked), args) if name in QUESTIONS else None
 
 
 class Evaluator:
@@ -159,7 +60,7 @@ class Evaluator:
 
     def value(self, expr: Expr) -> Any:
         """The formula's value: a tensor, a number, a list, None or ZERO."""
-        question = _question(expr)
+        question = question_in(expr)
         if question is not None:
             return self._answer(*question)
         match expr:
@@ -290,9 +191,7 @@ class _Pointwise:
             return ZERO
         if isinstance(tree, syntax.Name) and tree.id in self.leaves:
             return self.leaves[tree.id]
-        if not any(isinstance(v, Tensor) for v in self.leaves.values()):
-            return _number(tree, self.leaves)
-        return _run(tree, self.leaves)
+        return computed(tree, self.leaves)
 
     def rewritten(self, expr: Expr) -> Any:
         """The part over leaves; ZERO where a missing tangent makes all of it zero."""
@@ -351,80 +250,3 @@ class _Pointwise:
                 return ZERO
             raise FormulaError(f"{name} of a tangent that is not there", expr.span)
         return syntax.Call(name, tuple(given))
-
-
-def _number(tree: Expr, leaves: Mapping[str, Any]) -> Any:
-    """A part without tensors: numbers, as Python computes with them."""
-    match tree:
-        case syntax.Paren(inner=inner):
-            return _number(inner, leaves)
-        case syntax.Literal(value=value):
-            return value
-        case syntax.Name(id=name):
-            return leaves[name]
-        case syntax.Unary(op=op, operand=operand):
-            return _UNARY[op](_number(operand, leaves))
-        case syntax.Binary(op=op, left=left, right=right):
-            return _BINARY[op](_number(left, leaves), _number(right, leaves))
-        case syntax.Call(function=function, args=(argument,)) if function in CONJUGATE:
-            value = _number(argument, leaves)
-            return value.conjugate() if isinstance(value, complex) else value
-        case _:
-            raise FormulaError(
-                f"{unparse(tree)} is not computed with numbers", tree.span
-            )
-
-
-def _divided(a: Any, b: Any) -> Any:
-    """The quotient as C++ has it: sizes divided by sizes are whole."""
-    if isinstance(a, int) and isinstance(b, int):
-        return int(a / b)
-    return a / b
-
-
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "-": lambda a: -a,
-    "+": lambda a: a,
-    "!": lambda a: not a,
-    "*": lambda a: a,
-}
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": _divided,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
-    "&&": lambda a, b: a and b,
-    "||": lambda a, b: a or b,
-}
-
-
-def _run(tree: Expr, leaves: Mapping[str, Any]) -> Tensor:
-    """The part as one program on its leaves."""
-    kinds = {name: _spec(value) for name, value in leaves.items()}
-    routine = programs.of_formula(unparse(tree), kinds, programs.default_dtype())
-    tensors = [v for v in leaves.values() if isinstance(v, Tensor)]
-    same = compiling.bare(routine.program.outputs[0])
-    if same is not None:
-        tensor = leaves[str(same.attrs)]
-        if all(tensor.shape == t.shape for t in tensors):
-            return tensor
-    numbers = [v for n, v in leaves.items() if isinstance(kinds[n], ScalarSpec)]
-    return autograd.call(routine, tensors, numbers)[0]
-
-
-def _spec(value: Any) -> Spec:
-    if isinstance(value, Tensor):
-        return TensorSpec(specs.dtype_of(value.dtype), value.dim() == 0)
-    if isinstance(value, torch.dtype):
-        return Static(specs.dtype_of(value))
-    if value is None or isinstance(value, str | bool):
-        return Static(value)
-    if type(value) in (int, float) and value == 1:
-        return Static(value)  # nothing has to be multiplied by it
-    return ScalarSpec(specs.kind_of(value))

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atentriton.evaluate import LINEAR, ZERO, Evaluator, reads
+from atentriton.evaluate import LINEAR, ZERO, Evaluator
 from atentriton.helpers.views import Duals
+from atentriton.questions import reads
 from fuser.errors import DerivativeNotImplemented, FormulaError
 from fuser.formulas import Entry, GradientFormula
 from fuser.syntax import (
@@ -147,7 +148,7 @@ class Rule:
         found: list[Tensor | None] = []
         for i, output in enumerate(outputs):
             value = None
-            if self.outputs[i] and output is not None:
+            if self.outputs[i] and output is not None and _varies(output):
                 value = self._push(i, primals, names, tangents, outputs, operator)
                 value = _like(output, value)
             found.append(value)
@@ -226,6 +227,11 @@ class Rule:
                 gradients, cotangent, weights, create_graph=True, allow_unused=True
             )
         return filled(outputs[index], tangent)
+
+
+def _varies(output: Tensor) -> bool:
+    """Whether the result can have a derivative at all, by its dtype."""
+    return output.is_floating_point() or output.is_complex()
 
 
 def _alone(cotangent: Tensor, index: int, count: int) -> list[Tensor | None]:

@@ -13,8 +13,10 @@ from torch.autograd import forward_ad, grad, gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from atentriton import evaluate, ops
-from atentriton.evaluate import ZERO, Evaluator, Geometry, reads
+from atentriton.evaluate import ZERO, Evaluator
+from atentriton.questions import Geometry, reads
 from fuser.grammar import parse_formula
+from fuser.syntax import unparse
 
 F64, C128 = torch.float64, torch.complex128
 ATEN = torch.ops.aten
@@ -153,13 +155,13 @@ def test_a_tangent_of_one_matrix_takes_one_product(
 
 def test_the_pointwise_part_is_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
-    run = evaluate._run
+    computed = evaluate.computed
 
     def recorded(tree: Any, leaves: Any) -> Tensor:
-        texts.append(evaluate.unparse(tree))
-        return run(tree, leaves)
+        texts.append(unparse(tree))
+        return computed(tree, leaves)
 
-    monkeypatch.setattr(evaluate, "_run", recorded)
+    monkeypatch.setattr(evaluate, "computed", recorded)
     ours, theirs, args = case("addmm", F64)
     tangents = tuple(torch.rand_like(a) for a in args)
     plain = tuple(a.detach() for a in args)

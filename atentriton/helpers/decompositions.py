@@ -307,18 +307,15 @@ def linalg_lstsq_residuals_jvp(
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (
-        linalg_eig_backward,
-        linalg_eig_jvp,
-        svd_backward,
-        linalg_svd_jvp,
-        linalg_qr_backward,
-        linalg_qr_jvp,
-        pinv_backward,
-        pinv_jvp,
-        linalg_lstsq_backward,
-        linalg_lstsq_solution_jvp,
-        linalg_lstsq_residuals_jvp,
-    )
+    "linalg_eig_backward": linalg_eig_backward,
+    "linalg_eig_jvp": linalg_eig_jvp,
+    "svd_backward": svd_backward,
+    "linalg_svd_jvp": linalg_svd_jvp,
+    "linalg_qr_backward": linalg_qr_backward,
+    "linalg_qr_jvp": linalg_qr_jvp,
+    "pinv_backward": pinv_backward,
+    "pinv_jvp": pinv_jvp,
+    "linalg_lstsq_backward": linalg_lstsq_backward,
+    "linalg_lstsq_solution_jvp": linalg_lstsq_solution_jvp,
+    "linalg_lstsq_residuals_jvp": linalg_lstsq_residuals_jvp,
 }

@@ -11,9 +11,7 @@ from torch import Tensor
 Dims = Sequence[int]
 
 
-def infinitely_differentiable_native_dropout_backward(
-    grad: Tensor, mask: Tensor, scale: float
-) -> Tensor:
+def dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
     """The gradient of dropout that has kept those in the mask, and scaled them."""
     return grad * (mask.to(grad.dtype) * scale)
 
@@ -87,13 +85,10 @@ def _trilinear_backward(
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (
-        infinitely_differentiable_native_dropout_backward,
-        glu_double_backward_grad_output,
-        glu_double_backward,
-        max_pool_double_backward,
-        embedding_dense_double_backward,
-        _trilinear_backward,
-    )
+    "infinitely_differentiable_native_dropout_backward": dropout_backward,
+    "glu_double_backward_grad_output": glu_double_backward_grad_output,
+    "glu_double_backward": glu_double_backward,
+    "max_pool_double_backward": max_pool_double_backward,
+    "embedding_dense_double_backward": embedding_dense_double_backward,
+    "_trilinear_backward": _trilinear_backward,
 }

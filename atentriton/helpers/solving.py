@@ -166,15 +166,12 @@ def linalg_lu_solve_jvp(
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f.__name__: f
-    for f in (
-        linalg_solve_backward,
-        linalg_solve_jvp,
-        linalg_solve_triangular_backward,
-        linalg_solve_triangular_forward_AD,
-        triangular_solve_backward,
-        triangular_solve_jvp,
-        linalg_lu_solve_LU,
-        linalg_lu_solve_jvp,
-    )
+    "linalg_solve_backward": linalg_solve_backward,
+    "linalg_solve_jvp": linalg_solve_jvp,
+    "linalg_solve_triangular_backward": linalg_solve_triangular_backward,
+    "linalg_solve_triangular_forward_AD": linalg_solve_triangular_forward_AD,
+    "triangular_solve_backward": triangular_solve_backward,
+    "triangular_solve_jvp": triangular_solve_jvp,
+    "linalg_lu_solve_LU": linalg_lu_solve_LU,
+    "linalg_lu_solve_jvp": linalg_lu_solve_jvp,
 }
