@@ -42,14 +42,20 @@ def fits(argument: Argument, value: Any, exact: bool = False) -> bool:
     types = TYPES.get(argument.type.base, ())
     if argument.is_list:
         if isinstance(value, list | tuple):
-            absent = argument.type.suffixes[0] == "?"
-            return all(isinstance(v, types) or (absent and v is None) for v in value)
+            return all(_fits_in(argument, item) for item in value)
         return argument.type.size is not None and isinstance(value, types)
     if isinstance(value, types):
         return True
     if exact or argument.type.base not in ("Scalar", "float"):
         return False
     return _is_number_like(value)
+
+
+def _fits_in(argument: Argument, item: Any) -> bool:
+    """Whether the item may stand in a list that is given for the argument."""
+    if item is None:
+        return argument.type.suffixes[0] == "?"
+    return isinstance(item, TYPES.get(argument.type.base, ()))
 
 
 def _is_number_like(value: Any) -> bool:
@@ -81,7 +87,7 @@ def bind(
     arguments = signature.arguments
     problem = _problem(signature, args, kwargs)
     if problem:
-        raise TypeError(f"{signature.base}() {problem}")
+        raise TypeError(problem)
     values: list[Any] = []
     for position, argument in enumerate(arguments):
         if position < len(args):
@@ -113,20 +119,21 @@ def _problem(
 ) -> str | None:
     """What is wrong with the arguments, as PyTorch says it; None if nothing is."""
     arguments = signature.arguments
+    called = f"{signature.base}()"
     positional = sum(not a.kwarg_only for a in arguments)
     if len(args) > positional:
         plural = "" if positional == 1 else "s"
         verb = "was" if len(args) == 1 else "were"
         taken = f"takes {positional} positional argument{plural}"
-        return f"{taken} but {len(args)} {verb} given"
+        return f"{called} {taken} but {len(args)} {verb} given"
     known = [a.name for a in arguments]
     for name in kwargs:
         if name not in known:
             guess = nearest(name, known)
             hint = f"; did you mean '{guess}'?" if guess else ""
-            return f"got an unexpected keyword argument '{name}'{hint}"
+            return f"{called} got an unexpected keyword argument '{name}'{hint}"
         if known.index(name) < len(args):
-            return f"got multiple values for argument '{name}'"
+            return f"{called} got multiple values for argument '{name}'"
     missing: list[str] = []
     for position, argument in enumerate(arguments):
         if position < len(args):
@@ -139,15 +146,34 @@ def _problem(
             continue
         if not fits(argument, value, exact):
             place = f" (position {position + 1})" if position < len(args) else ""
-            return (
-                f"argument '{argument.name}'{place} must be "
-                f"{_shown(argument)}, not {type(value).__name__}"
+            named = f"{called}: argument '{argument.name}'"
+            return _item(argument, value, position, named) or (
+                f"{named}{place} must be {_shown(argument)}, not {_kind(value)}"
             )
     if missing:
         names = ", ".join(f'"{m}"' for m in missing)
         plural = "" if len(missing) == 1 else "s"
-        return f"missing {len(missing)} required positional argument{plural}: {names}"
+        wanted = f"required positional argument{plural}: {names}"
+        return f"{called} missing {len(missing)} {wanted}"
     return None
+
+
+def _item(argument: Argument, value: Any, position: int, named: str) -> str | None:
+    """Which item of a list does not fit; None where it is the list that does not."""
+    if not argument.is_list or not isinstance(value, list | tuple):
+        return None
+    at, item = next(
+        (at, item) for at, item in enumerate(value) if not _fits_in(argument, item)
+    )
+    if argument.type.base == "Tensor":
+        place = f"element {at} in argument {position}"
+        return f"expected Tensor as {place}, but got {_kind(item)}"
+    error = f"type must be {_shown(argument)},but got {_kind(item)}"
+    return f'{named} failed to unpack the object at pos {at + 1} with error "{error}"'
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__
 
 
 def _shown(argument: Argument) -> str:
@@ -163,8 +189,8 @@ def invalid_combination(
     kwargs: Mapping[str, Any],
 ) -> TypeError:
     """The error for a call that no overload takes."""
-    given = [type(a).__name__ for a in args]
-    given += [f"{k}={type(v).__name__}" for k, v in kwargs.items()]
+    given = [_kind(a) for a in args]
+    given += [f"{k}={_kind(v)}" for k, v in kwargs.items()]
     expected = "\n".join(f" * {s}" for s in signatures)
     return TypeError(
         f"{base}() received an invalid combination of arguments - got "

@@ -8,7 +8,7 @@ and deriving the entry with float32 tensors, not by looking names up in a list.
   composite           torch's own value; the formulas over whole tensors, through torch
   view                torch's own view; the formulas are checked against it
   zero                torch's own operator; every gradient is zero
-  not_implemented     torch's own operator; the file gives no derivative
+  not_implemented     torch's own value; the file gives no derivative
   non_differentiable  no gradient by the file's word
   not_yet             calls something that atentriton cannot run so far
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -112,7 +113,26 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         r"'n' \(position 1\) must be int, not float",
     ),
     ("add", (torch.rand(1), "y"), {}, r"invalid combination .*got \(Tensor, str\)"),
+    ("cat", (torch.rand(1),), {}, "must be tuple of Tensors, not Tensor"),
 ]
+
+
+LISTS: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("cat", ([torch.rand(1), 2.0],), torch.cat),
+    ("cat", ((None, torch.rand(1)),), torch.cat),
+    ("index_put_", (torch.rand(1), [2.0], torch.rand(1)), torch.index_put_),
+    ("amax", (torch.rand(1), [0, 1.0]), torch.amax),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "theirs"), LISTS)
+def test_the_item_of_a_list_that_does_not_fit_is_named_as_torch_does(
+    name: str, args: tuple[Any, ...], theirs: Any
+) -> None:
+    with pytest.raises(TypeError) as expected:
+        theirs(*args)
+    with pytest.raises(TypeError, match=f"^{re.escape(str(expected.value))}$"):
+        getattr(ops, name)(*args)
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs", "message"), WRONG)
