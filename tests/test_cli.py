@@ -111,6 +111,8 @@ def test_version(run: Any) -> None:
         (["show", "acosh", "--dtype", "flaot32"], 'did you mean "float32"?'),
         (["show", "acosh", "--set", "self"], "expected NAME=VALUE"),
         (["show", "clamp", "--set", "mim=1"], 'did you mean "min"?'),
+        (["show", "clamp", "--set", "min=low"], "min is Scalar?, and cannot be 'low'"),
+        (["show", "atan2", "--set", "other=3"], "other is the name of a dtype, and"),
         (["show", "acosh", "--stage", "ptx", "--target", "native"], "sm_90"),
         (["check", "nope"], 'did you mean "ne"?'),
         (["coverage", "--jso"], None),
@@ -274,6 +276,18 @@ def test_settings_shape_the_programs(run: Any) -> None:
     text = run(*argv, "--set", "rounding_mode=floor").out
     assert "div(" not in text
     assert "no second: every gradient is zero" in text
+
+
+def test_a_setting_shows_what_a_call_with_it_runs(run: Any) -> None:
+    argv = ("show", "pow.Tensor_Scalar", "--stage", "source", "--set")
+    value = run(*argv, "exponent=6").out.partition("source: the backward")[0]
+    assert "powf(" not in value and "const float mul_" in value
+    value = run(*argv, "exponent=2.5").out.partition("source: the backward")[0]
+    assert "powf(self, exponent" in value
+    text = run("show", "add.Tensor", "--stage", "ir", "--set", "alpha=1").out
+    assert "alpha: float" not in text
+    text = run("show", "add.Tensor", "--stage", "ir", "--set", "other=float64").out
+    assert "other: float64" in text
 
 
 def test_operators_without_kernels_say_what_runs_instead(run: Any) -> None:

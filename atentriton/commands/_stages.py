@@ -1,6 +1,6 @@
 """The stages of one operator as text: formula, graph, derivatives, source, assembly.
 
-Comes in: a compiler, an operator's name, a dtype and static arguments. Goes out:
+Comes in: a compiler, an operator's name, a dtype and values of arguments. Goes out:
 `Stages`, whose methods give each stage of the value and of its derivatives.
 """
 
@@ -25,8 +25,8 @@ from fuser.pipeline import Compiler, Operator
 from fuser.program import Program
 from fuser.render import render
 from fuser.schedule import schedule
-from fuser.signatures import Signature
-from fuser.specs import ScalarSpec, Spec, TensorSpec
+from fuser.signatures import Argument, Signature
+from fuser.specs import Spec, TensorSpec
 from fuser.syntax import called_functions
 
 # What there is of an operator, in the order in which it is derived.
@@ -116,7 +116,7 @@ class Stages:
 def stages(
     made: Compiler, name: str, dtype: DType, given: dict[str, object] | None = None
 ) -> Stages:
-    """The operator for tensors of that dtype; `given` are static arguments by name.
+    """The operator for tensors of that dtype; `given` are arguments by name.
 
     UsageError where it does not take such arguments.
     """
@@ -139,7 +139,8 @@ def stages(
 def specs_for(
     signature: Signature, dtype: DType, given: dict[str, object]
 ) -> list[Spec]:
-    """The specs of tensors of that dtype, floats for numbers, and what is given."""
+    """The specs of tensors of that dtype, floats for numbers; for what is given, those
+    that a call with it has."""
     names = [a.name for a in signature.arguments]
     for name in given:
         if name not in names:
@@ -150,7 +151,7 @@ def specs_for(
             raise UsageError(f'{signature.name} has no argument "{name}"; {hint}')
     specs = specs_of(signature.arguments)
     return [
-        _spec(spec, dtype, given[a.name]) if a.name in given else _with(spec, dtype)
+        _spec(a, given[a.name]) if a.name in given else _with(spec, dtype)
         for a, spec in zip(signature.arguments, specs, strict=True)
     ]
 
@@ -161,15 +162,18 @@ def _with(spec: Spec, dtype: DType) -> Spec:
     return spec
 
 
-def _spec(spec: Spec, dtype: DType, value: object) -> Spec:
-    """What a value given for an argument makes of its spec."""
-    if isinstance(spec, TensorSpec):
-        return (
-            TensorSpec(_dtype(value)) if isinstance(value, str) else _with(spec, dtype)
-        )
-    if isinstance(spec, ScalarSpec):
-        return ScalarSpec(type(value).__name__)  # type: ignore[arg-type]
-    return Static(value)  # type: ignore[arg-type]
+def _spec(argument: Argument, value: object) -> Spec:
+    """The spec of a call with that value; for a tensor, its dtype's name is given."""
+    from atentriton import binding, specs  # which import torch
+
+    if isinstance(value, str) and argument.is_tensor:
+        return TensorSpec(_dtype(value))
+    if isinstance(value, str) and argument.type.base == "ScalarType":
+        return Static(_dtype(value))
+    if not binding.fits(argument, value):
+        kind = "the name of a dtype" if argument.is_tensor else argument.type
+        raise UsageError(f"{argument.name} is {kind}, and cannot be {value!r}")
+    return specs.spec_of(argument, binding.settle(argument, value))
 
 
 def _dtype(name: str) -> DType:

@@ -39,6 +39,7 @@ EXAMPLE = """
 atentriton show acosh
 atentriton show logaddexp --stage source --target sm_90
 atentriton show div.Tensor_mode --set rounding_mode=floor --stage derive
+atentriton show pow.Tensor_Scalar --set exponent=6 --stage source
 """
 STAGES = ("formula", "ir", "derive", "schedule", "source", "ptx")
 TARGETS = "native (C), or a GPU: sm_80, sm_90, gfx942, ..."
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=_setting,
         default=[],
-        help="the value of an argument that shapes the code; may be given again",
+        help="show what a call with that value runs; may be given again",
     )
     parser.add_argument("--file", help="a file of derivatives; default: ours")
     add_json(parser)
