@@ -39,7 +39,8 @@ class Row:
 
     `compiled` is torch.compile's, which has no second derivatives; `copy` is the time
     in which a buffer of `copied` bytes is read and another one written, in the mode
-    "into".
+    "into". `passed_on` says that its gradients are the cotangent, or zero: there is
+    nothing to compute, and a copy is all that can be lost.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Row:
     compiled: Timing | None = None
     copy: Timing | None = None
     copied: int = 0
+    passed_on: bool = False
 
     @property
     def of_copy(self) -> float | None:
@@ -75,6 +77,7 @@ class Row:
             "ratio": self.ratio,
             "compiled": None if self.compiled is None else self.compiled.median,
             "of_copy": self.of_copy,
+            "passed_on": self.passed_on,
         }
 
 
@@ -203,7 +206,16 @@ def measure(
             continue
         found = interleaved(calls, seconds=seconds)
         times = found["ours"], found["eager"], found.get("compiled"), found.get("copy")
-        yield Row(name, mode, elements, moved, *times, copied)
+        passed_on = mode in ("backward", "second") and _passes_on(ours, values)
+        yield Row(name, mode, elements, moved, *times, copied, passed_on)
+
+
+def _passes_on(ours: operators.Fused, values: Sequence[Any]) -> bool:
+    """Whether the backward pass has no kernel."""
+    routine = ours.registered.routine(values)
+    tensors, _ = split(ours.signature, values)
+    saving = routine.saving(tuple(map(_is_leaf, tensors)))
+    return saving.recipe((True,) * len(routine.dtypes)).routine is None
 
 
 def _both(ours: Any, theirs: Any) -> tuple[tuple[str, Any], ...]:

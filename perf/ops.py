@@ -40,9 +40,14 @@ def main() -> None:
     args = parser.parse_args()
 
     from atentriton.commands._console import console, progress
-    from atentriton.commands._speed import bandwidth_table, speed_table
+    from atentriton.commands._speed import (
+        bandwidth_table,
+        losses,
+        speed_table,
+        summary_table,
+    )
     from atentriton.speed import MODES, Row, measure
-    from atentriton.timing import keep_memory
+    from atentriton.timing import give_back, keep_memory
 
     chosen = (QUICK if args.quick else NAMES).split()
     if args.all:
@@ -61,6 +66,7 @@ def main() -> None:
             seconds=0.3 if args.quick or args.all else 1.0,
             compiled=args.compile,
         )
+        give_back()
     known = _common.machine()
     out.print(
         f"{known['cpu']}, {known['threads']} threads, torch {known['torch']}; "
@@ -70,6 +76,11 @@ def main() -> None:
     out.print(speed_table(rows))
     out.print()
     out.print(bandwidth_table(rows))
+    out.print()
+    out.print(summary_table(rows))
+    out.print()
+    for line in losses(rows):
+        out.print(line)
     names = ("elements", "device", "dtype", "layout")
     settings = {name: getattr(args, name) for name in names}
     path = _common.save("ops", settings, [row.as_json() for row in rows])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,35 @@ def test_every_script_says_what_it_does(script: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage:")
     assert not list(tmp_path.glob("*.json"))
+
+
+FREED = """
+import resource
+import torch
+from atentriton.timing import give_back, keep_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+keep_memory()
+outputs = [torch.ones(1 << 20) for _ in range(50)]
+del outputs[:-1]  # the last one is where the heap ends
+kept = resident()
+give_back()
+print((kept - resident()) >> 20)
+"""
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="another C library has its own ways"
+)
+def test_what_is_free_between_measurements_goes_back() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FREED], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 150
 
 
 def test_the_zoo(tmp_path: Path) -> None:

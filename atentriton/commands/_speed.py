@@ -6,8 +6,8 @@ and the geometric mean of each mode.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import geometric_mean
+from collections.abc import Iterator, Sequence
+from statistics import geometric_mean, median
 
 from rich.table import Table
 
@@ -31,6 +31,38 @@ def speed_table(rows: Sequence[Row]) -> Table:
     cells = [_ratio(geometric_mean(ratios)) for ratios in means]
     made.add_row("geometric mean", *cells, style="bold")
     return made
+
+
+def summary_table(rows: Sequence[Row]) -> Table:
+    """A row a mode: how many operators, their mean and median ratio, and the slow ones.
+
+    Those whose gradient is the cotangent have rows of their own.
+    """
+    numbers = "operators", "geometric mean", "median", "below 0.8x"
+    made = table("", *numbers, "least", right=numbers)
+    for mode, text in MODES.items():
+        for apart in (False, True):
+            some = [r for r in rows if r.mode == mode and r.passed_on == apart]
+            if not some:
+                continue
+            ratios = [row.ratio for row in some]
+            least = min(some, key=lambda row: row.ratio)
+            made.add_row(
+                f"{text}, no gradient to compute" if apart else text,
+                str(len(some)),
+                _ratio(geometric_mean(ratios)),
+                _ratio(median(ratios)),
+                str(sum(ratio < 0.8 for ratio in ratios)),
+                f"{_ratio(least.ratio)} {least.name}",
+            )
+    return made
+
+
+def losses(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each row in which eager is faster, the worst first."""
+    for row in sorted(rows, key=lambda row: row.ratio):
+        if row.ratio < 1:
+            yield f"we lose: {row.name}, {MODES[row.mode]}: {row.ratio:.2f}x eager"
 
 
 def _cell(row: Row | None, compiled: bool) -> str:
