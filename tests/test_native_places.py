@@ -24,7 +24,7 @@ from fuser.specs import TensorSpec
 from tests.native import run
 
 UNARY = ("exp", "log", "sin", "tanh", "erf", "gelu")
-BINARY = ("pow.Tensor_Tensor", "atan2", "hypot", "xlogy.Tensor")
+BINARY = ("pow.Tensor_Tensor", "atan2", "hypot", "xlogy.Tensor", "remainder.Tensor")
 LENGTHS = (1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 200)
 OFFSETS = (0, 1, 5, 16, 131)
 COUNT = 331

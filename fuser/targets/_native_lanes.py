@@ -4,16 +4,18 @@ Comes in: the statements of an element, with loops among them, each element with
 number of rounds. Goes out: lines of C for a block of LANES elements. C compilers do not
 vectorise a loop over elements with such a loop inside, so the two change places: values
 that outlive a step are kept in arrays, one item an element, each step is a loop over
-the lanes that does vectorise, and a loop goes on until the last lane is done.
+the lanes that does vectorise, and a loop goes on until the last lane is done. So does a
+remainder, which is a function of arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fuser.dtypes import DType, int32, int64
 from fuser.kernel import (
+    Assign,
     Load,
     Repeat,
     Statement,
@@ -26,6 +28,16 @@ from fuser.kernel import (
 )
 
 LANES = 16
+
+
+class Remainder(NamedTuple):
+    """A function of arrays for a remainder: its type, C's suffix of functions of that,
+    and the power of two that a divisor is multiplied by where the quotient would not be
+    finite: twice if need be."""
+
+    type: str
+    f: str
+    power: str
 
 
 class Printer(Protocol):
@@ -73,7 +85,7 @@ class _Lanes:
         for step in self.steps:
             made = {name for s in step for name in writes(s)}
             read = {name for s in step for name in reads(s)}
-            kept |= made if isinstance(step[0], Load) or _is_long(step[0]) else set()
+            kept |= made if isinstance(step[0], Load) or is_long(step[0]) else set()
             kept |= read - made
         return {name: d for name, d in self.dtypes.items() if name in kept}
 
@@ -85,8 +97,10 @@ class _Lanes:
         for step in self.steps:
             if isinstance(step[0], Load):
                 lines += self.load(step)
-            elif isinstance(step[0], Repeat) and _is_long(step[0]):
+            elif isinstance(step[0], Repeat) and is_long(step[0]):
                 lines += self.repeat(step[0])
+            elif isinstance(step[0], Assign) and is_long(step[0]):
+                lines += self.remainder(step[0])
             else:
                 lines += self.compute(step)
         return [*lines, *self.write()]
@@ -131,6 +145,21 @@ class _Lanes:
             rounds.append(f"if (!{alive}) break;")
         return [*over_lanes(first), head, *self.printer.indented(rounds), "}"]
 
+    def remainder(self, step: Assign) -> list[str]:
+        """A call with arrays of both arguments; one that is no lane's own is spread."""
+        of = self.printer.type_name(step.node.dtype)
+        lines: list[str] = []
+        arrays: list[str] = []
+        for part, value in zip(("of", "by"), step.args, strict=True):
+            if isinstance(value, str) and value in self.kept:
+                arrays.append(_array(value))
+                continue
+            arrays.append(_array(f"{step.name}_{part}"))
+            lines.append(f"{of} {arrays[-1]}[{LANES}];")
+            lines += over_lanes([f"{arrays[-1]}[lane] = {self.printer.value(value)};"])
+        arguments = ", ".join((*arrays, _array(step.name)))
+        return [*lines, f"{of}_fmod_lanes({arguments});"]
+
     def write(self) -> list[str]:
         inside = ["const int64_t i = block + lane;"]
         inside += self.fetch(stored(self.stores))
@@ -171,22 +200,38 @@ def _array(name: str) -> str:
 
 
 def _steps(statements: Sequence[Statement]) -> list[list[Statement]]:
-    """Statements by what they are: loads, then turns of others and single loops."""
+    """Statements by what they are: loads, then turns of others and single long ones."""
     steps: list[list[Statement]] = []
     kind = ""
     for statement in statements:
         before, kind = kind, "load" if isinstance(statement, Load) else "compute"
-        if _is_long(statement):
-            kind = "loop"
-        if kind == before != "loop":
+        if is_long(statement):
+            kind = "long"
+        if kind == before != "long":
             steps[-1].append(statement)
         else:
             steps.append([statement])
     return steps
 
 
-def _is_long(statement: Statement) -> bool:
-    return isinstance(statement, Repeat) and not is_short(statement)
+def is_long(statement: Statement) -> bool:
+    """Whether each element takes a number of rounds of its own: a loop, if its rounds
+    cannot be written out, or a remainder."""
+    if isinstance(statement, Repeat):
+        return not is_short(statement)
+    return isinstance(statement, Assign) and statement.node.op == "fmod"
+
+
+def remainders(printer: Printer, statements: Iterable[Statement]) -> list[Remainder]:
+    """The functions for the remainders among the statements, each once."""
+    nodes = (s.node for s in statements if isinstance(s, Assign) and is_long(s))
+    dtypes = {node.dtype for node in nodes}
+    return sorted(
+        Remainder(printer.type_name(d), "", "900")
+        if d.bits == 64
+        else Remainder(printer.type_name(d), "f", "100")
+        for d in dtypes
+    )
 
 
 def is_short(loop: Repeat) -> bool:

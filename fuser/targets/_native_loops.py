@@ -187,7 +187,7 @@ _COSTS: dict[str, int] = {
     "imod": 20,
     "atan2": 30,
     "pow": 40,
-    "fmod": 60,
+    "fmod": 25,
 }
 _FUNCTION = 15
 

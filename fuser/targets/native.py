@@ -41,7 +41,14 @@ from fuser.targets._native_blocks import (
     lane_count,
     singles,
 )
-from fuser.targets._native_lanes import LANES, is_short, lanes, over_lanes
+from fuser.targets._native_lanes import (
+    LANES,
+    is_long,
+    is_short,
+    lanes,
+    over_lanes,
+    remainders,
+)
 from fuser.targets._native_loops import (
     Levels,
     Walk,
@@ -218,6 +225,7 @@ class Native(Target):
             "row": fit(row, 16),
             "blocks": framed,
             "singles": alone,
+            "remainders": remainders(self, level.body) if framed else [],
             "body": body,
             "grain": max(1024, _GRAIN // cost(kernel)),
         }
@@ -240,7 +248,7 @@ class Native(Target):
 
     def blocks(self, kernel: Kernel, level: Levels) -> Blocks | None:
         """The blocks of elements, where a loop over single ones would not do."""
-        looping = any(isinstance(s, Repeat) and not is_short(s) for s in level.body)
+        looping = any(map(is_long, level.body))
         if not looping and not calls((*level.row, *level.body)):
             return None
         if looping:
