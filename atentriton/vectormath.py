@@ -2,7 +2,8 @@
 
 Comes in: nothing. Goes out: the text of a C header that declares them, for a compiler
 to vectorise loops that call them. glibc keeps them in libmvec (most only since 2.35,
-none before 2.22, and with errors of up to 4 ULP); other C libraries have none.
+none before 2.22, and with errors of up to 4 ULP); other C libraries have none. The
+exponential function of float32, which most formulas call, is our own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes
 import platform
 
 from fuser.optable import PRIMITIVES
+from fuser.resources import resource
 
 # The names of vector functions begin so: one a width, for float and for double.
 _PREFIXES = {
@@ -54,7 +56,8 @@ def _symbol(width: str, name: str, suffix: str) -> str:
 
 def vector_header() -> str:
     """C declarations of the vectorised functions, to be included before all else."""
-    lines = ["// Functions of libm that have vector forms.", "#include <math.h>"]
+    lines = ["// Functions of libm that have vector forms."]
+    lines += ["#include <math.h>", "#include <stdint.h>"]
     for name in vectorised():
         float_ = name.endswith("f") and name not in PRIMITIVES
         real = "float" if float_ else "double"
@@ -67,4 +70,5 @@ def vector_header() -> str:
             lines.append(f"#define {name} apart_{name}")
         else:
             lines.append(f"{real} {name}({arguments});")
-    return "\n".join(lines) + "\n"
+    own = resource("templates/native_exp.h").read_text(encoding="utf-8")
+    return "\n".join(lines) + "\n" + own
