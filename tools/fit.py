@@ -91,6 +91,19 @@ def erfcx_gap(t: mpf) -> mpf:
     return (x + 1) ** 2 * (1 / mpmath.sqrt(mpmath.pi) - x * value)
 
 
+def normal_tail(reach: int) -> Function:
+    """(y / (1 - r) - 1/2) / r of half of erfcx(x / sqrt(2)), y, for 0 <= x <= reach;
+    r = x / (x + 4) runs with t."""
+
+    def function(t: mpf) -> mpf:
+        r = mpf(reach) / (reach + 4) * (1 + t) / 2
+        x = 4 * r / (1 - r)
+        value = mpmath.exp(x * x / 2) * mpmath.erfc(x / mpmath.sqrt(2)) / 2
+        return (value / (1 - r) - 0.5) / r
+
+    return function
+
+
 def bessel_gap(t: mpf) -> mpf:
     """x sqrt(x) exp(-x) (I0(x) - I1(x)), where t = 16 / x - 1."""
     return (bessel(0)(t) - bessel(1)(t)) * 16 / (1 + t)
@@ -103,6 +116,8 @@ FITS = (
     Fit("_ERFCX", 64, 24, erfcx),
     Fit("_ERFCX_GAP", 32, 13, erfcx_gap),
     Fit("_ERFCX_GAP", 64, 25, erfcx_gap),
+    Fit("_NORMAL_TAIL", 32, 9, normal_tail(16)),
+    Fit("_NORMAL_TAIL", 64, 22, normal_tail(40)),
     Fit("_TAIL0", 32, 7, bessel(0)),
     Fit("_TAIL0", 64, 24, bessel(0)),
     Fit("_TAIL1", 32, 7, bessel(1)),

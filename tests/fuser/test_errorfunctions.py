@@ -1,4 +1,4 @@
-"""erfinv and erfcx against mpmath, in C and in the interpreter, with derivatives."""
+"""erfinv, erfcx and their like against mpmath, in C and interpreted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from mpmath import mpf
 from fuser import dtypes
 from fuser.build import primitive
 from fuser.dtypes import DType
-from fuser.errorfunctions import erfcx, erfcx_gap, erfinv
+from fuser.errorfunctions import erfcx, erfcx_gap, erfinv, normal_tail
+from fuser.expr import Expr
+from fuser.ir import Node
 from tests.fuser.accuracy import DIGITS, LEAST, Special, derivatives, held
 
 FLOATS = [dtypes.float32, dtypes.float64]
@@ -40,6 +42,18 @@ def erfinv_slope(y: mpf) -> mpf:
 ERFINV = Special(erfinv, mpmath.erfinv, erfinv_slope)
 ERFCX = Special(erfcx, exact_erfcx, lambda x: -2 * exact_gap(x))
 GAP = Special(erfcx_gap, exact_gap, lambda x: 2 * x * exact_gap(x) - exact_erfcx(x))
+
+
+def above(x: Node) -> Node:
+    """What of the normal distribution lies above x."""
+    return (Expr(normal_tail(x)) * (-0.5 * Expr(x) * Expr(x)).apply("exp")).node
+
+
+ABOVE = Special(
+    above,
+    lambda x: mpmath.erfc(x / mpmath.sqrt(2)) / 2,
+    lambda x: -mpmath.npdf(x),
+)
 
 
 def density(x: mpf) -> mpf:
@@ -99,6 +113,20 @@ def test_erfcx(dtype: DType) -> None:
 def test_erfcx_gap(dtype: DType) -> None:
     values = [v for v in wide(dtype) if v >= 0]
     GAP.check(GAP.native(values, dtype), values, dtype, 4)
+
+
+@NATIVE
+def test_normal_tail(dtype: DType) -> None:
+    """Times exp(-x**2 / 2), which is what it is for, and which is off by more far out
+    than the difference in it that cancels there."""
+    draw = random.Random(0)
+    end = 12.5 if dtype.bits == 32 else 37
+    values = [draw.uniform(0, end) for _ in range(200)]
+    values += [draw.uniform(0, 2) for _ in range(100)]
+    values = held([0.0, *values, *map(abs, tiny(dtype)), end], dtype)
+    ABOVE.check(ABOVE.native(values, dtype), values, dtype, 4)
+    few = values[::8]
+    ABOVE.check(ABOVE.interpreted(few, dtype), few, dtype, 4)
 
 
 @NATIVE
