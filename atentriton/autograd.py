@@ -347,16 +347,22 @@ def runner(routine: Routine, tensors: Sequence[Tensor]) -> launch.Run:
         tangents = alone(routine, tensors)
 
         def compute(given: Sequence[Tensor]) -> Sequence[Tensor]:
-            if tangents is not None:
-                found, made.tangents = jointly(routine, given, tangents, numbers)
-                return found
-            found = launch.plan_for(routine, given).run(given, numbers)
-            return (found,) if single else found
+            if tangents is None:
+                return _launched(routine, given, numbers)
+            found, made.tangents = jointly(routine, given, tangents, numbers, _launched)
+            return found
 
         found = apply(made, compute, tensors)
         return found[0] if single else tuple(found)
 
     return recorded
+
+
+def _launched(
+    routine: Routine, tensors: Sequence[Tensor], numbers: Sequence[Any]
+) -> Sequence[Tensor]:
+    found = launch.plan_for(routine, tensors).run(tensors, numbers)
+    return (found,) if routine.single else found
 
 
 def apply(call: Call, compute: Compute, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -19,6 +19,14 @@ from torch._C._dynamo.eval_frame import (
     _FrameExecStrategy,
     set_code_exec_strategy,
 )
+from torch._C._functorch import (
+    TransformType,
+    get_unwrapped,
+    is_batchedtensor,
+    is_functorch_wrapped_tensor,
+    maybe_get_level,
+    peek_interpreter_stack,
+)
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
@@ -27,6 +35,21 @@ from torch.autograd.function import _SingleLevelFunction
 def forward_mode() -> bool:
     """Whether tangents may be asked for."""
     return forward_ad._current_level >= 0 or _are_functorch_transforms_active()
+
+
+def jvp_is_next() -> bool:
+    """Whether the dispatcher has brought the call to a level of torch.func.jvp."""
+    if not _are_functorch_transforms_active():
+        return False
+    return peek_interpreter_stack().key() == TransformType.Jvp
+
+
+def batched_at(tensor: Tensor) -> Iterator[int]:
+    """The levels of torch.func.vmap at which the tensor is batched."""
+    while is_functorch_wrapped_tensor(tensor):
+        if is_batchedtensor(tensor):
+            yield maybe_get_level(tensor)
+        tensor = get_unwrapped(tensor)
 
 
 @contextmanager

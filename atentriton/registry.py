@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, _add_batch_dim, _remove_batch_dim  # type: ignore[attr-defined]
 
 from atentriton import autograd, catalogue, domain, gate, launch, programs
-from atentriton.autograd import Call, apply
+from atentriton.autograd import Call, Compute, apply
 from atentriton.layouts import INTO, broadcast, check_fit, check_one_device
 from atentriton.levels import below_autograd
 from atentriton.programs import Routine
 from atentriton.sites import MISS
 from atentriton.specs import key_of, specs_of, split
+from atentriton.tangents import at_level, jointly
 from fuser.errors import FormulaError
 from fuser.signatures import Signature
 
@@ -175,7 +176,7 @@ class Registered(Binder):
         if found is not MISS:
             return found
         if gate.records(tensors) and routine.derivable:
-            return _returned(routine, apply(Call(routine, numbers), compute, tensors))
+            return _returned(routine, _applied(routine, tensors, numbers, compute))
         return _returned(routine, compute(tensors))
 
     def vmap(
@@ -198,6 +199,34 @@ class Registered(Binder):
         tensors, numbers = split(self.signature, values)
         routine = self.routine(values)
         return _returned(routine, _legacy_vmap(routine.lineage, tensors, numbers))
+
+
+def _applied(
+    routine: Routine,
+    tensors: Sequence[Tensor],
+    numbers: Sequence[Any],
+    compute: Compute,
+) -> Sequence[Tensor]:
+    """The outputs, with what is recorded of derivatives at this level.
+
+    Under torch.func.jvp tangents come with the outputs, by one program for both.
+    """
+    made = Call(routine, numbers)
+    tangents = at_level(routine, tensors)
+    if tangents is None:
+        return apply(made, compute, tensors)
+
+    def both(given: Sequence[Tensor]) -> Sequence[Tensor]:
+        found, made.tangents = jointly(routine, given, tangents, numbers, _below)
+        return found
+
+    return apply(made, both, tensors)
+
+
+def _below(
+    routine: Routine, tensors: Sequence[Tensor], numbers: Sequence[Any]
+) -> Sequence[Tensor]:
+    return below_autograd(lambda: derived(routine.lineage, tensors, numbers))
 
 
 def _returned(routine: Routine, outputs: Sequence[Tensor]) -> Any:
@@ -244,15 +273,17 @@ def _derived_fake(
 def _derived_autograd(
     lineage: str, inputs: Sequence[Tensor], numbers: Sequence[Any] | None = None
 ) -> list[Tensor]:
-    def compute(given: Sequence[Tensor]) -> Sequence[Tensor]:
-        return below_autograd(lambda: derived(lineage, given, numbers))
-
     routine = programs.of_lineage(lineage)
-    found = autograd.immediate(routine, inputs, numbers or ())
+    numbers = numbers or ()
+    found = autograd.immediate(routine, inputs, numbers)
     if found is not MISS:
         return [found] if routine.single else list(found)
+
+    def compute(given: Sequence[Tensor]) -> Sequence[Tensor]:
+        return _below(routine, given, numbers)
+
     if gate.records(inputs) and routine.derivable:
-        return list(apply(Call(routine, numbers or ()), compute, inputs))
+        return list(_applied(routine, inputs, numbers, compute))
     return list(compute(inputs))
 
 

@@ -1,22 +1,26 @@
-"""Forward mode on direct calls: values and tangents by one kernel.
+"""Forward mode: values and tangents by one kernel.
 
-Comes in: a routine and tensors that have tangents. Goes out: its outputs together with
-their tangents, where no other derivative is asked for.
+Comes in: a routine and tensors that have tangents, on a direct call or at the level of
+torch.func.jvp. Goes out: its outputs together with their tangents, where no other
+derivative is asked for there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _is_fwd_grad_enabled, _len_torch_dispatch_stack
 from torch.autograd import forward_ad
 
-from atentriton import gate, launch
+from atentriton import gate
+from atentriton.levels import batched_at, jvp_is_next
 from atentriton.programs import Routine
 
 Tangents = Sequence[Tensor | None]
+Run = Callable[[Routine, Sequence[Tensor], Sequence[Any]], Sequence[Tensor]]
 
 
 def alone(routine: Routine, tensors: Sequence[Tensor]) -> Tangents | None:
@@ -24,20 +28,46 @@ def alone(routine: Routine, tensors: Sequence[Tensor]) -> Tangents | None:
 
     None where there is none, or where more is recorded of the call, or of them.
     """
-    if forward_ad._current_level < 0 or routine.like is not None:
+    tangents = _tangents(routine, tensors)
+    if tangents is None:
+        return None
+    there = [t for t in tangents if t is not None]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (*tensors, *there)):
+        return None
+    if any(not gate.plain(t) or t.is_conj() or t.is_neg() for t in there):
+        return None
+    return tangents
+
+
+def at_level(routine: Routine, tensors: Sequence[Tensor]) -> Tangents | None:
+    """The tangents at the level of torch.func.jvp that the dispatcher has come to.
+
+    What levels further out ask for they get from the joint program, as from any other.
+    None where there is none, or where values would be computed for each tangent of a
+    batch, as in jacfwd. While a graph is recorded the two are left apart, so that
+    torch.func.linearize can evaluate what does not depend on tangents once.
+    """
+    if not jvp_is_next() or _len_torch_dispatch_stack():
+        return None
+    tangents = _tangents(routine, tensors)
+    if tangents is None:
+        return None
+    batches = {level for x in tensors for level in batched_at(x)}
+    if any(not batches.issuperset(batched_at(t)) for t in tangents if t is not None):
+        return None
+    return tangents
+
+
+def _tangents(routine: Routine, tensors: Sequence[Tensor]) -> Tangents | None:
+    """The tangents of the tensors, None where there is none that a kernel could take
+    beside what it moves."""
+    if forward_ad._current_level < 0 or not _is_fwd_grad_enabled():
         return None
     tangents = [forward_ad.unpack_dual(t).tangent for t in tensors]
-    there = [(x, t) for x, t in zip(tensors, tangents, strict=True) if t is not None]
-    if not there or not any(moved(routine, tangents)):
+    if not any(moved(routine, tangents)):
         return None
-    if torch.is_grad_enabled() and any(
-        x.requires_grad for x in (*tensors, *(t for _, t in there))
-    ):
-        return None
-    for x, t in there:
-        if t.dtype != x.dtype or t.stride() != x.stride() or not gate.plain(t):
-            return None
-        if t.is_conj() or t.is_neg():
+    for x, t in zip(tensors, tangents, strict=True):
+        if t is not None and (t.dtype != x.dtype or t.stride() != x.stride()):
             return None
     return tangents
 
@@ -47,16 +77,15 @@ def jointly(
     tensors: Sequence[Tensor],
     tangents: Tangents,
     numbers: Sequence[Any],
+    run: Run,
 ) -> tuple[Sequence[Tensor], Tangents]:
-    """The outputs of a call and their tangents, None where zero, by one kernel."""
+    """The outputs of a call and their tangents, None where zero, by one run."""
     derivation = routine.joint(moved(routine, tangents))
     values = by_source(tangent=tangents, input=tensors)
     assert derivation.routine is not None
     given: list[Any] = [values[s] for s in derivation.sources]
     chosen = [numbers[i] for i in derivation.numbers]
-    computed = launch.plan_for(derivation.routine, given).run(given, chosen)
-    if derivation.routine.single:
-        computed = (computed,)
+    computed = run(derivation.routine, given, chosen)
     found = derivation.picked(computed, values)
     own = len(routine.dtypes)
     return computed[:own], found[own:]

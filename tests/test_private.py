@@ -190,3 +190,32 @@ def test_meta_strides_are_those_of_the_kernels() -> None:
     x, y = torch.rand(4, 3).t(), torch.rand(3, 1)
     expected = torch.add(x, y).stride()
     assert tuple(compute_elementwise_output_strides(x, y.expand(3, 4))) == expected
+
+
+def test_the_level_that_a_kernel_is_called_for_can_be_asked_for() -> None:
+    """At a level of jvp the kernel on the Autograd key has both parts of its dual
+    tensors at hand; the further levels of either are inside of it."""
+    from torch._C import _functorch as functorch
+
+    seen: list[Any] = []
+
+    def f(x: Tensor) -> Tensor:
+        interpreter = functorch.peek_interpreter_stack()
+        assert interpreter is not None
+        value, tangent = forward_ad.unpack_dual(x)
+        assert tangent is not None
+        for tensor in (value, tangent):
+            wrapped = functorch.is_functorch_wrapped_tensor(tensor)
+            inner = functorch.get_unwrapped(tensor)
+            batched = functorch.is_batchedtensor(inner)
+            seen.append((interpreter.key(), wrapped, batched))
+        level = functorch.maybe_get_level(functorch.get_unwrapped(tangent))
+        assert level < interpreter.level() == functorch.maybe_get_level(tangent)
+        assert not functorch.is_functorch_wrapped_tensor(plain)
+        return x * 2
+
+    plain = torch.rand(3)
+    func.jacfwd(f)(plain)
+    jvp = functorch.TransformType.Jvp
+    assert seen == [(jvp, True, False), (jvp, True, True)]
+    assert torch._C._is_fwd_grad_enabled()
