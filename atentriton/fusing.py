@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from math import isfinite
+from math import inf
 from typing import Any, TypeVar, overload
 
 import torch
@@ -29,6 +29,7 @@ from torch.utils import _pytree as pytree
 from atentriton import autograd, gate
 from atentriton.decisions import decided, happened, watch
 from atentriton.graphs.accounts import FusedGraph
+from atentriton.graphs.integers import alike, deciding
 from atentriton.graphs.lines import innermost, line_of
 from atentriton.graphs.regions import operator_of
 from atentriton.graphs.replacing import (
@@ -37,6 +38,7 @@ from atentriton.graphs.replacing import (
     Single,
     computes_nothing,
     evaluate,
+    fitting,
     rewrite,
 )
 from atentriton.graphs.trace import Traced, trace
@@ -44,6 +46,12 @@ from atentriton.settings import chosen
 from atentriton.sites import MISS, PLAIN, Attempt, Sites, guards
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# Between which numbers of a type one stays open: finite ones that kernels take.
+BOUNDS: dict[type, tuple[float, float]] = {
+    float: (-inf, inf),
+    int: (-(2**63) - 1, 2**63),
+}
 
 
 class FusionError(RuntimeError):
@@ -70,9 +78,10 @@ def fuse(function: Any = None, *, partial: bool = False) -> Any:
     once, and so are closer to the true ones, but not bit by bit PyTorch's.
 
     A function is traced: Python's own control flow, other arguments than tensors and
-    floats, and what else the function reads are settled when a call first looks like
-    that one. Tensors have to be arguments. The parameters and buffers of a module that
-    is one, as `self` of a fused method, count as such.
+    numbers, and what else the function reads are settled when a call first looks like
+    that one. So are whole numbers that are more than factors or terms: exponents,
+    dimensions, how often a loop runs. Tensors have to be arguments. The parameters and
+    buffers of a module that is one, as `self` of a fused method, count as such.
     """
     if function is None:
         return functools.partial(fuse, partial=partial)
@@ -90,6 +99,7 @@ class FusedFunction:
         self.function = function
         self.partial = partial
         self.traces: dict[Any, list[_Made]] = {}
+        self.settled: dict[Any, frozenset[int]] = {}
         self._sites = Sites()
 
     def __repr__(self) -> str:
@@ -140,15 +150,25 @@ class FusedFunction:
         """The graph for such arguments; `tree` is their structure."""
         dtype = torch.get_default_dtype()
         key = (tree, torch.is_grad_enabled(), dtype, _autocast(), *opened.look)
-        known = self.traces.setdefault(key, [])
-        for made in known:
+        for made in self.traces.get((key, *self._known(key, opened)), ()):
             if made.traced.holds(opened.values):
                 return made
-        made = self._traced(opened, tree)
+        made = self._made(opened, tree, self.settled.get(key, frozenset()))
+        self.settled[key] = made.traced.fixed
+        known = self.traces.setdefault((key, *self._known(key, opened)), [])
         known.append(made)
         return made
 
-    def _traced(self, opened: _Opened, tree: Any) -> _Made:
+    def _known(self, key: Any, opened: _Opened) -> Iterator[Any]:
+        """The numbers that decide the graph of calls that look like that."""
+        yield from (opened.values[i] for i in sorted(self.settled.get(key, ())))
+
+    def _made(self, opened: _Opened, tree: Any, settled: frozenset[int]) -> _Made:
+        """A trace, and what becomes of it; `settled` are numbers known to decide it.
+
+        Whole numbers are open only where that is all the difference it makes: Python
+        code may ask for their type, and formulas for their value.
+        """
         trees: list[Any] = []
 
         def flat(*given: Any) -> Any:
@@ -158,8 +178,32 @@ class FusedFunction:
             trees.append(found)
             return results
 
+        whole = frozenset(i for i, v in enumerate(opened.values) if type(v) is int)
+        traced = self._traced(flat, opened, whole)
+        results = trees[-1]
+        if settled != whole:
+            more = _opened_further(traced, flat, opened.values, settled)
+            if more is not None and trees[-1] == results:
+                with suppress(FusionError):
+                    return _Made(more, self._rewritten(more, flat, opened), results)
+        return _Made(traced, self._rewritten(traced, flat, opened), results)
+
+    def _rewritten(
+        self, traced: Traced, flat: Callable[..., Any], opened: _Opened
+    ) -> Rewritten:
+        """The trace with its regions as kernels; FusionError where all has to be one,
+        and is not."""
+        self._check_captured(traced)
+        rewritten = rewrite(traced.module)
+        if not self.partial:
+            self._refuse(rewritten, flat, opened.values)
+        return rewritten
+
+    def _traced(
+        self, flat: Callable[..., Any], opened: _Opened, fixed: frozenset[int]
+    ) -> Traced:
         try:
-            traced = trace(flat, opened.values)
+            return trace(flat, opened.values, fixed)
         except FusionError:
             raise
         except (GuardOnDataDependentSymNode, DataDependentOutputException) as error:
@@ -173,11 +217,6 @@ class FusedFunction:
             raise FusionError(
                 f"{self.__qualname__} cannot be traced: {what}{innermost(error)}"
             ) from error
-        self._check_captured(traced)
-        rewritten = rewrite(traced.module)
-        if not self.partial:
-            self._refuse(rewritten, flat, opened.values)
-        return _Made(traced, rewritten, trees[-1])
 
     def _try(self, flat: Callable[..., Any], opened: _Opened) -> None:
         """Call the function as it is, on copies: what is wrong without us, too, such as
@@ -226,10 +265,29 @@ class _Made:
     tree: Any
 
 
+def _opened_further(
+    traced: Traced,
+    flat: Callable[..., Any],
+    values: Sequence[Any],
+    settled: frozenset[int],
+) -> Traced | None:
+    """The same trace with whole numbers open, but for those that decide it; None where
+    all do."""
+    while settled != traced.fixed:
+        try:
+            found = trace(flat, values, settled)
+        except Exception:  # some code wants an int, and a symbol is none
+            return None
+        if not deciding(found):
+            return found if alike(found, traced) else None
+        settled |= deciding(found)
+    return None
+
+
 class _Opened:
     """The arguments of a call as values that stay open in a graph, and all others.
 
-    Open are tensors, floats, and the parameters and buffers of modules.
+    Open are tensors, numbers, and the parameters and buffers of modules.
     """
 
     def __init__(self, leaves: Sequence[Any]) -> None:
@@ -281,7 +339,10 @@ class _Opened:
 
 
 def _is_open(value: Any) -> bool:
-    return isinstance(value, Tensor) or (type(value) is float and isfinite(value))
+    if isinstance(value, Tensor):
+        return True
+    low, high = BOUNDS.get(type(value), (0, 0))
+    return low < value < high if low < high else False
 
 
 def _is_lift(node: Node) -> bool:
@@ -305,7 +366,7 @@ def _look(leaf: Any) -> Any:
         ones = tuple(s < 2 for s in leaf.shape)
         requires = leaf.requires_grad
         return leaf.dtype, leaf.device.type, requires, ones, leaf.is_contiguous()
-    return float if _is_open(leaf) else (type(leaf), leaf)
+    return type(leaf) if _is_open(leaf) else (type(leaf), leaf)
 
 
 def _autocast() -> Any:
@@ -324,7 +385,7 @@ def _attempt(
     """What repeats a call that looks like this one, where it is one kernel's."""
     given = (*args, *kwargs.values())
     single = made.rewritten.single
-    if single is None or made.traced.asks_numbers or len(given) != len(leaves):
+    if single is None or made.traced.asked or len(given) != len(leaves):
         return None
     if any(a is not b for a, b in zip(given, leaves, strict=True)):
         return None
@@ -346,26 +407,32 @@ def _quick(made: _Made, single: Single, given: Sequence[Any]) -> Attempt | None:
     run = autograd.runner(single.routine, taken)
     # What depends on sizes alone is fixed here: the guards compare sizes.
     numbers = [
-        (places.get(n), evaluate(n, values) if n not in places else None)
+        n if _needs_number(n, places, given) else evaluate(n, values)
         for n in single.numbers
     ]
-    if any(_needs_float(n, places, given) for n in single.numbers if n not in places):
-        return None
     at = [i for i, v in enumerate(given) if isinstance(v, Tensor)]
     check = guards([given[i] for i in at])
-    floats = [i for i in opened if not isinstance(given[i], Tensor)]
-    fixed = [(i, v, type(v)) for i, v in enumerate(given) if i not in opened]
+    settled = {opened[i] for i in made.traced.fixed}
+    varying = [
+        (i, type(given[i]), *BOUNDS[type(given[i])])
+        for i in opened
+        if not isinstance(given[i], Tensor) and i not in settled
+    ]
+    still = settled.union(i for i in range(len(given)) if i not in opened)
+    fixed = [(i, given[i], type(given[i])) for i in sorted(still)]
     cast, default = _autocast(), torch.get_default_dtype()
-    direct = all(n in places for n in single.tensors)
+    sought = [*single.tensors, *(n for n in numbers if isinstance(n, Node))]
+    direct = all(n in places for n in sought)
     picks = [places[n] for n in single.tensors if n in places]
+    scalars = [(places.get(n), n) for n in numbers]
     shape = _shaper(single, made.tree)
 
     def attempt(args: Sequence[Any]) -> Any:
         for i, value, kind in fixed:
             if type(args[i]) is not kind or args[i] != value:
                 return MISS
-        for i in floats:
-            if type(args[i]) is not float or not isfinite(args[i]):
+        for i, kind, low, high in varying:
+            if type(args[i]) is not kind or not low < args[i] < high:
                 return MISS
         if torch.get_default_dtype() is not default or _autocast() != cast:
             return MISS
@@ -373,21 +440,23 @@ def _quick(made: _Made, single: Single, given: Sequence[Any]) -> Attempt | None:
             return MISS
         if direct:
             tensors = [args[i] for i in picks]
+            values = [v if i is None else args[i] for i, v in scalars]
         else:
             now = {n: args[i] for n, i in places.items()}
             tensors = [evaluate(n, now) for n in single.tensors]
-        found = run(tensors, [v if i is None else args[i] for i, v in numbers])
+            values = fitting([evaluate(n, now) for n in numbers])
+        found = run(tensors, values)
         return found if shape is None else shape(found)
 
     return attempt
 
 
-def _needs_float(node: Node, places: dict[Node, int], given: Sequence[Any]) -> bool:
-    """Whether a number is computed from one that is given."""
+def _needs_number(node: Node, places: dict[Node, int], given: Sequence[Any]) -> bool:
+    """Whether a number is one that is given, or computed from one."""
     stack = [node]
     while stack:
         current = stack.pop()
-        if current in places and isinstance(given[places[current]], float):
+        if current in places and not isinstance(given[places[current]], Tensor):
             return True
         stack += current.all_input_nodes
     return False

@@ -109,6 +109,37 @@ def output_strides(shape: Shape, tensors: Sequence[Tensor]) -> Strides:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Like:
+    """Whose layout results take, where it is not that of all operands in order.
+
+    `followed` are the numbers of the operands that decide it: those of inputs, and
+    after them of `steps`, which are results on the way. A step has the inputs that make
+    up its shape, and what it is laid out like.
+    """
+
+    followed: tuple[int, ...]
+    steps: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+
+    def strides(self, shape: Shape, tensors: Sequence[Tensor]) -> Strides:
+        """The strides of results of shape `shape`, for those inputs."""
+        laid = list(tensors)
+        for inputs, followed in self.steps:
+            whole = broadcast([tensors[i].shape for i in inputs])
+            strides = output_strides(whole, [laid[i] for i in followed])
+            laid.append(torch.empty_strided(whole, strides, device="meta"))
+        return output_strides(shape, [laid[i] for i in self.followed])
+
+    def among(self, places: Sequence[int], count: int) -> Like:
+        """The same where the inputs stand at those places among `count`."""
+        new = [*places, *range(count, count + len(self.steps))]
+        steps = tuple(
+            (tuple(new[i] for i in inputs), tuple(new[i] for i in followed))
+            for inputs, followed in self.steps
+        )
+        return Like(tuple(new[i] for i in self.followed), steps)
+
+
 def expanded_strides(
     shape: Shape, size: Sequence[int], stride: Sequence[int]
 ) -> Strides:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,11 +27,12 @@ from atentriton.derivations import (
     facts_from_json,
     facts_of,
 )
-from atentriton.layouts import LIKE, Shape, Strides, output_strides
+from atentriton.layouts import LIKE, Like, Shape, Strides, output_strides
 from atentriton.outlines import Outline, outline_of
 from atentriton.records import remembered, showing
 from atentriton.specs import TO_TORCH, dtype_of
 from fuser.dtypes import DType, float32
+from fuser.fingerprint import fingerprint
 from fuser.program import Program
 from fuser.signatures import Signature, parse_signature
 from fuser.specs import Spec
@@ -45,8 +47,8 @@ class Routine:
 
     Two routines are the same only if they are one object: `lineage` names it, and
     `of_lineage` finds it. `dtypes` are those of the outputs; `able` says which inputs
-    can get a gradient, and `differentiable` which outputs can pass one on. `like` are
-    the inputs whose layout the outputs take, None where it is all of them in order.
+    can get a gradient, and `differentiable` which outputs can pass one on. `like` says
+    whose layout the outputs take, None where it is that of all inputs in order.
     `recorded` routines are those whose lineage means the same in every process.
     """
 
@@ -80,7 +82,7 @@ class Routine:
         differentiable: Mask | None = None,
         lineage: str = "",
         restore: Callable[[], Program] | None = None,
-        like: Sequence[str] | None = None,
+        like: Like | None = None,
     ) -> None:
         """Of an outline, `lineage` is the name and `restore` makes the program; given
         with a program, they say that any process makes the same of that lineage."""
@@ -100,8 +102,7 @@ class Routine:
             able = tuple(d.is_differentiable for _, d in outline.inputs)
         self.able = able
         self.derivable = any(differentiable) and any(able)
-        names = [name for name, _ in outline.inputs]
-        self.like = like and tuple(names.index(n) for n in like if n in names)
+        self.like = like
         self.single = len(outline.outputs) == 1
         self.plans: dict[Any, Any] = {}
         self.sites: Any = None
@@ -123,7 +124,7 @@ class Routine:
     def strides(self, shape: Shape, tensors: Sequence[Tensor]) -> Strides:
         """The strides that PyTorch gives the outputs of these inputs, in that shape."""
         if self.like is not None:
-            tensors = [tensors[i] for i in self.like]
+            return self.like.strides(shape, tensors)
         return output_strides(shape, tensors)
 
     @property
@@ -208,7 +209,14 @@ class Routine:
         routine = None
         if facts.program is not None:
             again = restore if self.recorded else None
-            routine = _register(facts.program, lineage=facts.lineage, restore=again)
+            like = None
+            if mode == "joint" and self.like is not None:
+                inputs = [("input", i) for i in range(len(self.input_dtypes))]
+                places = [facts.sources.index(source) for source in inputs]
+                like = self.like.among(places, len(facts.sources))
+            routine = _register(
+                facts.program, lineage=facts.lineage, restore=again, like=like
+            )
         return Derivation(
             routine, facts.sources, facts.numbers, facts.results, facts.missing
         )
@@ -227,7 +235,7 @@ def _register(
     differentiable: Mask | None = None,
     lineage: str = "",
     restore: Callable[[], Program] | None = None,
-    like: Sequence[str] | None = None,
+    like: Like | None = None,
 ) -> Routine:
     lineage = lineage or getattr(program, "lineage", "")
     found = _routines.get(lineage)
@@ -280,8 +288,17 @@ def routine(operator: str, specs: Sequence[Spec], default: DType = float32) -> R
     key = f"operator {lineage}"
     program, able, differentiable = remembered(key, _base_to_json, _base_of, make)
     restore = partial(_program_of, make)
-    like = LIKE.get(operator)
+    like = _like(operator, program)
     return _register(program, able, differentiable, lineage, restore, like)
+
+
+def _like(operator: str, program: Program | Outline) -> Like | None:
+    followed = LIKE.get(operator)
+    if followed is None:
+        return None
+    outline = outline_of(program) if isinstance(program, Program) else program
+    names = [name for name, _ in outline.inputs]
+    return Like(tuple(names.index(name) for name in followed if name in names))
 
 
 Base = tuple[Program | Outline, Mask | None, Mask | None]
@@ -373,20 +390,21 @@ def of_formula(
     return _register(program, lineage=lineage, restore=restore)
 
 
-def adopt(program: Program) -> Routine:
+def adopt(program: Program, like: Like | None = None) -> Routine:
     """The routine of a program that was put together elsewhere.
 
-    Its lineage names it for this process only, unless it is one that `of_lineage`
-    reads. Programs without a lineage are told apart by what they are.
+    One without a lineage is named by what it is, in every process alike; but only
+    where it has been put together does `of_lineage` know that name.
     """
     if program.lineage:
-        return _register(program)
-    found = _adopted.get(program)
+        return _register(program, like=like)
+    found = _adopted.get((program, like))
     if found is None:
-        name = f"{program.name}#{len(_adopted)}"
-        found = _register(replace(program, lineage=name))
-        _adopted[program] = found
+        mark = sha256(f"{fingerprint(program)} {like}".encode()).hexdigest()[:16]
+        named = replace(program, lineage=f"{program.name}#{mark}")
+        found = _register(named, restore=lambda: named, like=like)
+        _adopted[program, like] = found
     return found
 
 
-_adopted: dict[Program, Routine] = {}
+_adopted: dict[tuple[Program, Like | None], Routine] = {}

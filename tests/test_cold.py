@@ -76,6 +76,47 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert not set(HEAVY) & set(modules)
 
 
+FUSED_CALLS = """
+import json, sys
+import torch
+from torch import func
+from atentriton import fuse
+from fuser.pipeline import Compiler
+
+compiled = []
+for name in ("kernels", "vjp", "jvp", "joint"):
+    def counted(*args, name=name, original=getattr(Compiler, name)):
+        compiled.append(name)
+        return original(*args)
+    setattr(Compiler, name, counted)
+
+@fuse
+def f(x, y, s):
+    return torch.tanh(x.masked_fill(y > 1, s)) * y.t()
+
+x = torch.linspace(-2, 3, 9).reshape(3, 3).requires_grad_()
+y = torch.linspace(0.5, 2, 9).reshape(3, 3)
+value = f(x, y, 0.5)
+(first,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+(second,) = torch.autograd.grad(first.sum(), x)
+along = func.jvp(lambda x: f(x, y, 0.5), (x.detach(),), (y,))
+found = [value, first, second, *along]
+rendered = "fuser.render" in sys.modules
+print(json.dumps([[t.tolist() for t in found], compiled, rendered]))
+"""
+
+
+def test_a_second_process_only_traces_what_is_fused(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    (first, compiled, _), _ = fresh(FUSED_CALLS, cache)
+    assert {"kernels", "vjp", "joint"} <= set(compiled)
+    left = files(cache)
+    (second, compiled, rendered), _ = fresh(FUSED_CALLS, cache)
+    assert second == first
+    assert not compiled and not rendered
+    assert files(cache) == left
+
+
 def test_damaged_records_are_made_anew(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (first, _), _ = fresh(FIRST_CALLS, cache)

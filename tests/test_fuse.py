@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, func
 from torch.autograd import grad, gradcheck, gradgradcheck
 from torch.testing import assert_close
+from torch.utils._pytree import tree_leaves
 
 from atentriton import explain, fuse, native, ops
 from atentriton.fusing import FusedFunction, FusionError
@@ -69,6 +71,90 @@ def test_sizes_do_not_trace_again() -> None:
     assert sum(traced) == 1 + 4, "once by fuse, four times by the test itself"
 
 
+def repeated(x: Tensor, n: int) -> Tensor:
+    for _ in range(n):
+        x = torch.sin(x)
+    return x
+
+
+def asked_of_its_type(x: Tensor, n: int) -> Tensor:
+    return x * n if isinstance(n, int) else x + n
+
+
+# Functions of a whole number: whether each value of it is a trace of its own.
+OF_WHOLE: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
+    "factor": (lambda x, n: x * n, False),
+    "term": (lambda x, n: n - x, False),
+    "quotient": (lambda x, n: n / x + x / n, False),
+    "alpha": (lambda x, n: torch.add(x, x.cos(), alpha=n), False),
+    "slope": (lambda x, n: F.leaky_relu(x, n), False),
+    "limit": (lambda x, n: x.clamp(max=n).exp(), False),
+    "computed": (lambda x, n: x * (n + 1) / (n * n) + 1 / n, False),
+    "with sizes": (lambda x, n: x * (n + x.shape[-1]), False),
+    "base": (lambda x, n: n**x, False),
+    "fill": (lambda x, n: x + torch.full_like(x, n), False),
+    "result": (lambda x, n: (x * n, n + 1), False),
+    "exponent": (lambda x, n: x**n, True),
+    "repeated": (repeated, True),
+    "type": (asked_of_its_type, True),
+    "branch": (lambda x, n: x * n if n > 2 else x - n, True),
+    "dimension": (lambda x, n: x.unsqueeze(n - 4) * 2, True),
+    "size": (lambda x, n: x.expand(n, 2, 3).sin(), True),
+    "text": (lambda x, n: x * float(str(n)), True),
+    "decimals": (lambda x, n: torch.round(x, decimals=n), True),
+    "key": (lambda x, n: x * {2: 0.1, 3: 0.2, 4: 0.3}[n], True),
+}
+
+
+@pytest.mark.parametrize("name", OF_WHOLE)
+def test_whole_numbers_stay_open_where_they_are_only_numbers(name: str) -> None:
+    function, settled = OF_WHOLE[name]
+    calls: list[int] = []
+
+    def counted(x: Tensor, n: int) -> Any:
+        calls.append(n)
+        return function(x, n)
+
+    fused = fuse(counted)
+    x = leaf(2, 3)
+    assert_close(fused(x, 2), function(x, 2))
+    calls.clear()
+    for n in (2, 3, 4, 3, 2, 4):
+        found, expected = fused(x, n), function(x, n)
+        assert_close(found, expected)
+    assert calls == ([3, 4] if settled else [])
+    traces = [made for known in fused.traces.values() for made in known]
+    assert len(traces) == (3 if settled else 1)
+
+
+def test_derivatives_with_whole_numbers() -> None:
+    @fuse
+    def f(x: Tensor, n: int, p: int) -> Tensor:
+        return torch.tanh(x / (n + 1)) ** p * n
+
+    x = leaf(3, 4)
+    for n, p in ((2, 3), (5, 3), (-3, 2)):
+        assert gradcheck(lambda x, n=n, p=p: f(x, n, p), x, check_forward_ad=True)
+        assert gradgradcheck(lambda x, n=n, p=p: f(x, n, p), x)
+
+
+def test_whole_numbers_and_truth_are_told_apart() -> None:
+    f = fuse(lambda x, n: x * n)
+    ints = torch.arange(6)
+    for n in (2, 0, 1, -(2**63), 2**63 - 1, True, 2.0, False, 3):
+        for _ in range(2):
+            assert_close(f(ints, n), ints * n)
+
+
+def test_a_computed_number_that_no_kernel_takes() -> None:
+    f = fuse(lambda x, n: x * (n * n))
+    x = torch.rand(3)
+    assert_close(f(x, 3), x * 9)
+    for _ in range(2):
+        with pytest.raises(OverflowError, match="too big"):
+            f(x, 2**40)
+
+
 def test_derivatives_of_first_and_second_order() -> None:
     given = leaf(4, 6), leaf(6), leaf(6)
     assert gradcheck(snake, given, check_forward_ad=True, check_batched_grad=True)
@@ -98,6 +184,51 @@ def test_transforms() -> None:
         lambda f: func.jvp(lambda y: f(y, a), (x,), (x,)),
     ):
         assert_close(transform(ours), transform(theirs))
+
+
+def laid_out() -> dict[str, Tensor]:
+    r = torch.rand
+    return {
+        "contiguous": r(4, 3, 5, 2),
+        "permuted": r(3, 4, 5, 2).transpose(0, 1),
+        "channels last": r(4, 3, 5, 2).to(memory_format=torch.channels_last),
+        "with gaps": r(4, 3, 5, 4)[..., ::2],
+        "reversed": r(2, 5, 3, 4).permute(3, 2, 1, 0),
+        "expanded": r(4, 1, 5, 2).expand(4, 3, 5, 2),
+    }
+
+
+# Functions with operators whose results are not laid out like all that they take.
+OWN_LAYOUTS: dict[str, Callable[[Any, Any], Any]] = {
+    "masked_fill": lambda x, y: x.masked_fill(y > 0.5, 0.0),
+    "masked_fill between": lambda x, y: x.sin().masked_fill(y > 0.5, 0.0) * y,
+    "masked_fill second": lambda x, y: y * x.masked_fill(x > 0.5, 0.0),
+    "masked_fill by a tensor": lambda x, y: x.masked_fill(y > 0.5, y.new_ones(())),
+    "a number's power": lambda x, y: 2**x + y,
+    "rsub": lambda x, y: torch.rsub(x.exp(), y.sin()) * 2,
+    "threshold": lambda x, y: torch.ops.aten.threshold_backward(x, y.cos(), 0.5),
+    "mvlgamma": lambda x, y: torch.mvlgamma(x + 3, 2) * y,
+    "logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
+    "two results": lambda x, y: (x.masked_fill(y > 0.5, 0.0), x.sin() * y),
+}
+
+
+@pytest.mark.parametrize("name", OWN_LAYOUTS)
+def test_results_are_laid_out_as_eagerly(name: str) -> None:
+    function = OWN_LAYOUTS[name]
+    fused = fuse(function)
+    for x, y in product(laid_out().values(), repeat=2):
+        found, expected = fused(x, y), function(x, y)
+        assert_close(found, expected)
+        assert strides(found) == strides(expected)
+    x, y = laid_out()["reversed"], laid_out()["contiguous"]
+    found = func.jvp(fused, (x, y), (x * 2, y))
+    assert_close(found, func.jvp(function, (x, y), (x * 2, y)))
+    assert strides(found[0]) == strides(function(x, y))
+
+
+def strides(found: Any) -> list[tuple[int, ...]]:
+    return [t.stride() for t in tree_leaves(found)]
 
 
 def test_one_kernel_each_way() -> None:

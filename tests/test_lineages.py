@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from atentriton import lineages, programs
+from atentriton.layouts import Like
 from fuser import dtypes
 from fuser.ir import Static
 from fuser.signatures import parse_signature
@@ -84,6 +87,25 @@ def test_a_lineage_that_leads_nowhere_is_refused() -> None:
         programs.of_lineage("ceil(float32).vjp(self)")
     with pytest.raises(KeyError, match="exq"):
         programs.of_lineage("exq(float32)")
+
+
+def test_what_is_put_together_is_named_by_what_it_is() -> None:
+    first = replace(programs.routine("exp", [F32]).program, lineage="")
+    found = programs.adopt(first)
+    assert found.lineage.startswith("exp#") and found.recorded
+    assert programs.adopt(replace(first)) is found
+    assert programs.of_lineage(found.lineage) is found
+    laid = programs.adopt(first, Like(()))
+    other = programs.adopt(replace(first, name="other"))
+    assert len({found.lineage, laid.lineage, other.lineage}) == 3
+    joint = laid.joint((True,)).routine
+    assert joint is not None
+    assert joint.lineage == f"{laid.lineage}.joint(self)"
+    assert programs.of_lineage(joint.lineage) is joint
+    x = torch.rand(3, 2).t()
+    for routine, strides in ((found, (1, 2)), (laid, (3, 1)), (joint, (3, 1))):
+        tensors = [x] * len(routine.input_dtypes)
+        assert routine.strides((2, 3), tensors) == strides
 
 
 def test_only_what_has_to_be_computed_is() -> None:

@@ -27,7 +27,7 @@ from atentriton.graphs.regions import (
     shape_of,
     value_of,
 )
-from atentriton.layouts import output_strides
+from atentriton.layouts import LIKE, Like, output_strides
 from atentriton.programs import Routine, compiler
 from atentriton.specs import FROM_TORCH
 from fuser.compose import Composition
@@ -165,11 +165,11 @@ class _Composer:
         program = self.composition.program(
             _shortened(name), [self.values[n] for n in results]
         )
-        program = self._laid_out(program, results[0])
+        program, like = self._laid_out(program, results[0])
         tensors = tuple(self.named[str(n.attrs)] for n in program.inputs)
         numbers = tuple(self.named[str(n.attrs)] for n in program.scalars)
         return Kernel(
-            programs.adopt(program),
+            programs.adopt(program, like),
             tensors,
             numbers,
             tuple(results),
@@ -177,16 +177,20 @@ class _Composer:
             {n: tuple(n.users) for n in results},
         )
 
-    def _laid_out(self, program: Program, result: Node) -> Program:
+    def _laid_out(self, program: Program, result: Node) -> tuple[Program, Like | None]:
         """The program with its inputs in such an order that results get the strides
-        that the graph counts on: where inputs differ, the first ones decide."""
-        given = [shape_of(self.named[str(n.attrs)]) for n in program.inputs]
-        if not given or _broadcast(given) != shape_of(result):
+        that the graph counts on: where inputs differ, the first ones decide, unless an
+        operator has a rule of its own."""
+        given = [self.named[str(n.attrs)] for n in program.inputs]
+        if not given or _broadcast(map(shape_of, given)) != shape_of(result):
             raise Unfit(result, "its elements depend on no tensor of its shape")
         wanted = _order(result)
         shape = hints(value_of(result).shape)
+        like = self._followed(given, result)
+        if like is not None:  # PyTorch's fake tensors do not know all of these rules
+            return program, like
         if 0 in shape or -1 in shape:
-            return program
+            return program, None
         for first in (None, *program.inputs):
             inputs = program.inputs
             if first is not None:
@@ -195,8 +199,41 @@ class _Composer:
             strides = output_strides(shape, tensors)
             found = (0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
             if tuple(found) == wanted:
-                return replace(program, inputs=inputs)
+                return replace(program, inputs=inputs), None
         raise Unfit(result, "its result is laid out in memory like no argument")
+
+    def _followed(self, given: Sequence[Node], result: Node) -> Like | None:
+        """How the layout of the result comes about, where one of the operators before
+        it has a rule of its own; `given` are the nodes that the program takes."""
+        inside = self._needed([result]) - self.given
+        places = {n: i for i, n in enumerate(given)}
+        leaves: dict[Node, set[int]] = {n: {i} for n, i in places.items()}
+        steps: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+        own = False
+        for node in self.region.nodes:
+            if node not in inside or node.target in CONSTANT:
+                continue
+            sources = [n for n in node.all_input_nodes if n in places]
+            if node.target in SAME:
+                if node.args[0] in places:
+                    places[node] = places[node.args[0]]
+                    leaves[node] = leaves[node.args[0]]
+                continue
+            if not sources:  # the same number everywhere
+                continue
+            following = sources
+            rule = LIKE.get(operator_of(node))
+            if rule is not None:
+                own = True
+                named = _given(node)
+                following = [named[k] for k in rule if named.get(k) in places]
+            leaves[node] = set[int]().union(*(leaves[n] for n in sources))
+            places[node] = len(given) + len(steps)
+            followed = tuple(places[n] for n in following)
+            steps.append((tuple(sorted(leaves[node])), followed))
+        if not own or places.get(result) != len(given) + len(steps) - 1:
+            return None
+        return _pruned(Like(steps[-1][1], tuple(steps[:-1])), len(given))
 
     def _needed(self, results: Sequence[Node]) -> set[Node]:
         inside = set(self.region.nodes)
@@ -269,6 +306,22 @@ def _given(node: Node) -> dict[str, Any]:
     target: Any = node.target
     names = [a.name for a in target._schema.arguments]
     return dict(zip(names, node.args, strict=False)) | node.kwargs
+
+
+def _pruned(like: Like, count: int) -> Like:
+    """The same without the steps that nothing follows; `count` inputs are before."""
+    needed = set(like.followed)
+    for i in reversed(range(len(like.steps))):
+        if count + i in needed:
+            needed.update(like.steps[i][1])
+    kept = [i for i in range(len(like.steps)) if count + i in needed]
+    new = {count + i: count + k for k, i in enumerate(kept)}
+
+    def renumbered(places: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(new.get(i, i) for i in places)
+
+    steps = tuple((like.steps[i][0], renumbered(like.steps[i][1])) for i in kept)
+    return Like(renumbered(like.followed), steps)
 
 
 def _like(node: Node) -> Tensor:

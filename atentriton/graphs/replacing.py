@@ -8,7 +8,7 @@ account of the regions for those who ask.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,9 +37,17 @@ class Call:
         return f"<region {self.routine.lineage}>"
 
     def __call__(self, *given: Any) -> Any:
-        tensors, numbers = given[: self.tensors], given[self.tensors :]
+        tensors, numbers = given[: self.tensors], fitting(given[self.tensors :])
         found = autograd.call(self.routine, tensors, numbers)
         return found[0] if self.routine.single else tuple(found)
+
+
+def fitting(numbers: Sequence[Any]) -> Sequence[Any]:
+    """The numbers; OverflowError, as PyTorch has it, for one that no kernel takes."""
+    for number in numbers:
+        if type(number) is int and not -(2**63) <= number < 2**63:
+            raise OverflowError("int too big to convert")
+    return numbers
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch._dynamo.source import ConstantSource
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import (
     DimDynamic,
@@ -35,21 +35,28 @@ from atentriton.override import use
 @dataclass(frozen=True)
 class Traced:
     """`module` takes the tensors and numbers in order; `holds` asks whether it may be
-    used for others of the same dtypes and ranks. `asks_numbers` says that the answer
-    depends on numbers, and not on sizes and strides alone."""
+    used for others of the same dtypes and ranks. The answer depends on the numbers at
+    the places `asked`, besides sizes and strides; those at the places `fixed` have to
+    be equal, and the graph does not read them."""
 
     module: GraphModule
     holds: Callable[[Sequence[Any]], bool]
-    asks_numbers: bool
+    asked: frozenset[int]
+    fixed: frozenset[int]
 
 
-def trace(function: Callable[..., Any], leaves: Sequence[Any]) -> Traced:
-    """The graph of `function(*leaves)`; leaves are tensors and floats.
+def trace(
+    function: Callable[..., Any],
+    leaves: Sequence[Any],
+    fixed: frozenset[int] = frozenset(),
+) -> Traced:
+    """The graph of `function(*leaves)`; leaves are tensors, floats and ints.
 
-    Whatever PyTorch raises for data-dependent control flow is passed on.
+    Numbers stay open, but for those at the places `fixed`. Whatever PyTorch raises for
+    data-dependent control flow is passed on.
     """
     try:
-        return _trace(function, leaves, True)
+        return _trace(function, leaves, fixed, True)
     except RuntimeError as error:
         if "leaf Variable" not in str(error):
             raise
@@ -57,13 +64,16 @@ def trace(function: Callable[..., Any], leaves: Sequence[Any]) -> Traced:
     # PyTorch will not have that either, when the graph runs.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch looks at the gradients of no leaves
-        return _trace(function, leaves, False)
+        return _trace(function, leaves, fixed, False)
 
 
 def _trace(
-    function: Callable[..., Any], leaves: Sequence[Any], as_leaves: bool
+    function: Callable[..., Any],
+    leaves: Sequence[Any],
+    fixed: frozenset[int],
+    as_leaves: bool,
 ) -> Traced:
-    env = ShapeEnv(specialize_zero_one=True, duck_shape=False)
+    env = _Shapes(specialize_zero_one=True, duck_shape=False)
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     guard = _Guard(env)
     recording = torch.is_grad_enabled()
@@ -78,19 +88,51 @@ def _trace(
             lambda: torch.set_grad_enabled(recording),
         ):
             stack.enter_context(make())
-        open_: list[Any] = [guard.opened(i, leaf) for i, leaf in enumerate(leaves)]
+        open_: list[Any] = [
+            guard.settled(i, leaf) if i in fixed else guard.opened(i, leaf)
+            for i, leaf in enumerate(leaves)
+        ]
         stack.enter_context(mode)
         given = [
             _fake(leaf, like, as_leaves) if isinstance(leaf, Tensor) else like
             for leaf, like in zip(leaves, open_, strict=True)
         ]
         module = make_fx(
-            function,
+            _without(function, given, fixed),
             tracing_mode="symbolic",
             pre_dispatch=True,
             record_stack_traces=True,
-        )(*given)
-    return Traced(module, guard.compiled(), guard.asks_numbers)
+        )(*[value for i, value in enumerate(given) if i not in fixed])
+    _hold_places(module, fixed)
+    return Traced(module, guard.compiled(), guard.asked, fixed)
+
+
+def _without(
+    function: Callable[..., Any], given: Sequence[Any], fixed: frozenset[int]
+) -> Callable[..., Any]:
+    """The function of the other arguments: make_fx would open those that are fixed."""
+
+    def of_others(*others: Any) -> Any:
+        rest = iter(others)
+        return function(*[v if i in fixed else next(rest) for i, v in enumerate(given)])
+
+    return of_others if fixed else function
+
+
+def _hold_places(module: GraphModule, fixed: frozenset[int]) -> None:
+    """Let the graph take the numbers that are fixed, and not read them."""
+    if not fixed:
+        return
+    graph = module.graph
+    holders = [n for n in graph.nodes if n.op == "placeholder"]
+    after: Node = graph._root
+    for i in range(len(holders) + len(fixed)):
+        if i in fixed:
+            with graph.inserting_after(after):
+                after = graph.placeholder(f"fixed{i}")
+        else:
+            after = holders.pop(0)
+    module.recompile()
 
 
 def unsaved() -> Any:
@@ -116,24 +158,37 @@ def _fake(leaf: Tensor, like: Any, as_leaf: bool) -> Tensor:
         return fake.copy_(start.requires_grad_())
 
 
+class _Shapes(ShapeEnv):
+    """An environment that does not say where in Python a symbol or a guard came about.
+
+    To leave PyTorch's own files out it would import torch.export and half of Inductor,
+    which takes as long as all else at a process's first call.
+    """
+
+    def _get_user_frame(self) -> None:
+        return None
+
+
 class _Guard:
     """What was assumed of sizes, strides and numbers while a function was traced."""
 
     def __init__(self, env: ShapeEnv) -> None:
         self.env = env
         self.symbols: dict[str, str] = {}  # to what they stand for
-        self.numbers: set[str] = set()
+        self.numbers: dict[str, int] = {}
         self.lines: list[str] = []
 
     def opened(self, place: int, leaf: Any) -> Any:
         """Symbols for the sizes and strides of a tensor, or for a number."""
         source = ConstantSource(f"argument{place}")
-        if isinstance(leaf, float):
+        if isinstance(leaf, (int, float)):
             symbol = self.env.create_unspecified_symbol(
                 leaf, source, DimDynamic.DYNAMIC
             )
             self.symbols[str(symbol)] = f"leaves[{place}]"
-            self.numbers.add(str(symbol))
+            self.numbers[str(symbol)] = place
+            if isinstance(leaf, int):
+                return self.env.create_symintnode(symbol, hint=leaf, source=source)
             return self.env.create_symfloatnode(symbol, hint=leaf, source=source)
         like = torch.empty_strided(leaf.shape, leaf.stride(), device="meta")
         context = StatelessSymbolicContext(
@@ -149,6 +204,11 @@ class _Guard:
             self._assume(stride, f"leaves[{place}].stride({k})")
         return sizes, strides
 
+    def settled(self, place: int, leaf: Any) -> Any:
+        """The number itself: the graph is for this one alone."""
+        self.lines.append(f"leaves[{place}] == {leaf!r}")
+        return leaf
+
     def _assume(self, given: SymInt | int, actual: str) -> None:
         text = _print(given.node.expr) if isinstance(given, SymInt) else str(given)
         if not isinstance(given, SymInt) or not given.node.expr.is_Symbol:
@@ -160,9 +220,10 @@ class _Guard:
             self.lines.append(f"{actual} >= 2")  # 0 and 1 are no symbols
 
     @property
-    def asks_numbers(self) -> bool:
+    def asked(self) -> frozenset[int]:
+        """The places of the numbers of which something was assumed."""
         names = {str(s) for g in self.env.guards for s in g.expr.free_symbols}
-        return not names.isdisjoint(self.numbers)
+        return frozenset(place for s, place in self.numbers.items() if s in names)
 
     def compiled(self) -> Callable[[Sequence[Any]], bool]:
         guards = (g.expr for g in self.env.guards)
