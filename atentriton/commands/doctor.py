@@ -102,7 +102,7 @@ def compiler(warnings: list[str]) -> dict[str, Any] | None:
     functions = vectorised()
     if not functions:
         warnings.append(
-            "the C library has no vector functions: exp, log, sin and their like are "
+            "the C library has no vector functions: log, sin and their like are "
             "called once an element (glibc 2.35 or newer has them)"
         )
     openmp = tools.findings.openmp
