@@ -123,11 +123,12 @@ def table() -> Mapping[Any, str]:
 
 def _called(name: str) -> Iterator[Callable[..., Any]]:
     """What a program may call by that name."""
-    for place in (torch._C._VariableFunctions, torch.Tensor, torch._C._nn):
+    native: Any = torch._C
+    for place in (native._VariableFunctions, torch.Tensor, native._nn):
         function = getattr(place, name, None)
         if callable(function):
             yield function
-    function = getattr(torch._C._special, name, None)
+    function = getattr(native._special, name, None)
     if function is not None:
         yield function
 
@@ -144,9 +145,8 @@ def chosen(
 
 
 def _list(given: Iterable[str]) -> Iterable[str]:
-    names = (given,) if isinstance(given, str) else given
     try:
-        names = tuple(names)
+        names: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
     except TypeError:
         names = (given,)
     for name in names:

@@ -53,7 +53,7 @@ def grouped(flat: Sequence[Any]) -> list[Any]:
                 found.append([next(items) for _ in range(count)])
             case Sparse(places=places, sizes=sizes):
                 elements = next(items)
-                checked = {"check_invariants": True}
+                checked: dict[str, Any] = {"check_invariants": True}
                 found.append(
                     torch.sparse_coo_tensor(places, elements, sizes, **checked)
                 )

@@ -75,7 +75,7 @@ def batched(
         return tuple(found[i] for i in places)
 
     fast: dict[str, Any] = {"fast_mode": True, "nondet_tol": 1e-9}
-    backward = {"check_batched_grad": True} | fast
+    backward: dict[str, Any] = {"check_batched_grad": True} | fast
     yield "backward", _message(lambda: gradcheck(called, inputs(), **backward))
     forward = {
         "check_backward_ad": False,

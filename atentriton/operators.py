@@ -21,7 +21,7 @@ from atentriton import (
     inplace,
     programs,
 )
-from atentriton.decisions import decided
+from atentriton.decisions import Ran, decided
 from atentriton.registry import Registered, register
 from atentriton.sites import MISS, Attempt, Sites, attempt
 from atentriton.specs import split
@@ -251,7 +251,8 @@ class Composite(Overload):
         super().__init__(name, signature)
         self.made = composite.make(name)
         self.operator = self.made.overload
-        self.kind = catalogue.card_of(name).kind
+        kind = catalogue.card_of(name).kind
+        self.kind: Ran = "matrix" if kind == "matrix" else "composite"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         decided(self.name, self.kind)

@@ -40,7 +40,10 @@ from fuser.dtypes import float32
 class Adding(Protocol):
     """A kernel some of whose outputs are sums, and the buffers it leaves them in."""
 
-    launch: targets.Launch
+    @property
+    def launch(self) -> targets.Launch:
+        """What computes the elements."""
+        ...
 
     def buffer(self, output: int) -> Tensor:
         """A new buffer for the sum with that number among the outputs."""

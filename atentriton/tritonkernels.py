@@ -156,7 +156,7 @@ class TritonKernel:
         options = {**self.constants(found.columns), **_options_here(self.contract)}
         # What Triton compiles anew for; only then does it look for its cache.
         aligned = [t.data_ptr() % 16 == 0 for t in data]
-        first = numbers[len(self.kernel.arguments)]
+        first: Any = numbers[len(self.kernel.arguments)]
         variant = (device, *aligned, found.columns, first % 16 == 0, first == 1)
         with torch.cuda.device(device):
             if variant in self._compiled:
