@@ -51,8 +51,10 @@ ALIASES: Mapping[str, str] = {
     "special_i0": "i0",
     "special_log1p": "log1p",
     "special_logit": "logit",
+    "special_multigammaln": "mvlgamma",
     "special_polygamma": "polygamma",
     "special_psi": "digamma",
+    "special_round": "round",
     "special_sinc": "sinc",
     "special_xlogy": "xlogy",
 }
@@ -156,7 +158,8 @@ def _list(given: Iterable[str]) -> Iterable[str]:
 
 
 def _known(name: str) -> str:
-    base = ALIASES.get(_plain(name), _plain(name))
+    base = _plain(name)
+    base = base if base in bases() else ALIASES.get(base, base)
     if base in bases():
         if replaced(base, by_name=True):
             return base

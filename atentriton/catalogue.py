@@ -230,8 +230,8 @@ def _made(name: str) -> Card:
     if is_valued(name) and not signature_of(name).view:
         return card(kind="fused", reason="")
     verdict = verdict_on(name)
-    if verdict is None:
-        return card(kind="fused", reason="")
+    if verdict is None:  # a view that has no derivative of its own
+        return card(kind="torch", reason="torch's own view shares the memory")
     return card(kind=_RUN_AS.get(verdict.kind, "torch"), reason=verdict.reason)
 
 

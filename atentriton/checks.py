@@ -56,9 +56,8 @@ class Check:
         self.signature = (entry or compiler().operator(report.name)).signature
         self.inplace = self.signature.inplace or isinstance(ours, operators.InPlace)
         note = "torch's value, our derivatives" if report.runs == "formulas" else ""
-        self.inaccuracy, report.note = exceptions.INACCURATE.get(
-            report.name, (0.0, note)
-        )
+        known = exceptions.inaccuracy(report.name)
+        self.inaccuracy, report.note = known or (0.0, note)
         self.operator = theirs
         self.ours = self.caller(ours)
         self.theirs = self.caller(theirs)

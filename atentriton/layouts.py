@@ -29,7 +29,10 @@ LIKE: dict[str, tuple[str, ...]] = {
     "_prelu_kernel_backward": ("self", "weight", "grad_output"),
     "binary_cross_entropy_backward": ("self",),
     "binary_cross_entropy_with_logits": ("target",),
+    "hinge_embedding_loss": ("target", "self"),
     "huber_loss_backward": (),
+    "kl_div": ("target", "self"),
+    "margin_ranking_loss": ("target", "input1", "input2"),
     "masked_fill.Scalar": (),
     "masked_fill.Tensor": (),
     "mse_loss_backward": (),
@@ -38,6 +41,7 @@ LIKE: dict[str, tuple[str, ...]] = {
     "rsub.Tensor": ("other", "self"),
     "smooth_l1_loss_backward": (),
     "soft_margin_loss_backward": ("target", "self"),
+    "special_multigammaln": (),
     "threshold_backward": ("self", "grad_output"),
 }
 

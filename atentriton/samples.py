@@ -17,6 +17,7 @@ from zlib import crc32
 import torch
 from torch import Tensor
 
+from atentriton.callables import ALIASES
 from fuser.optable import BY_ATEN
 from fuser.signatures import Argument, Signature
 
@@ -24,7 +25,7 @@ Setting = Mapping[str, Any]
 Shape = tuple[int, ...]
 
 # Keys of the tables: an operator's full or base name, without the underscore of one
-# that works in place, also with ":argument".
+# that works in place, or the name that it is an alias of; also with ":argument".
 
 # The intervals that elements are drawn from, where it is not that of the op table.
 INTERVALS: dict[str, tuple[float, float]] = {
@@ -51,6 +52,7 @@ INTERVALS: dict[str, tuple[float, float]] = {
     "hardswish_backward:self": (-5.0, 5.0),
     "igamma": (0.3, 4.0),
     "igammac": (0.3, 4.0),
+    "kl_div:target": (0.1, 0.9),
     "lerp:weight": (0.05, 0.95),
     "lgamma": (0.3, 5.0),
     "log_sigmoid_backward:buffer": (0.1, 0.9),
@@ -107,7 +109,6 @@ NUMBERS: dict[str, Any] = {
     "max": 1.2,
     "min": -1.0,
     "mvlgamma:p": 3,
-    "special_multigammaln:p": 3,
     "n": 1,
     "negative_slope": 0.2,
     "other": 1.7,
@@ -139,6 +140,7 @@ SETTINGS: dict[str, tuple[Setting, ...]] = {
     "elu_backward": ({"is_result": False}, {"is_result": True}),
     "gelu": ({}, {"approximate": "tanh"}),
     "gelu_backward": ({}, {"approximate": "tanh"}),
+    "kl_div": ({}, {"log_target": True}),
     "leaky_relu_backward": ({"self_is_result": False}, {"self_is_result": True}),
     "lerp.Scalar": ({"weight": 0.3}, {"weight": 0.8}),
     "logit": ({}, {"eps": 0.2}),
@@ -331,7 +333,8 @@ def _tensor(
 def _interval(signature: Signature, argument: Argument) -> tuple[float, float]:
     names = _names(signature)
     keys = (*_with_argument(signature, argument.name), *names)
-    rows = (BY_ATEN.get(n) for n in (*names, f"{names[-1]}.Tensor"))
+    tensors = (f"{name}.Tensor" for name in names[1:])
+    rows = (BY_ATEN.get(name) for name in (*names, *tensors))
     row = next((r for r in rows if r is not None), None)
     return _look_up(INTERVALS, keys, (-3.0, 3.0) if row is None else row.domain)
 
@@ -362,16 +365,17 @@ def _look_up(data: Mapping[str, Any], keys: Iterable[str], default: Any) -> Any:
     return next((data[key] for key in keys if key in data), default)
 
 
-def _names(signature: Signature) -> tuple[str, str]:
-    """The full and the base name, without the underscore of an in-place operator."""
+def _names(signature: Signature) -> tuple[str, ...]:
+    """The full and the base name, without the underscore of an in-place operator, and
+    the base name of what it is an alias of."""
     base, dot, overload = signature.name.partition(".")
     base = base if base.endswith("__") else base.removesuffix("_")
-    return f"{base}{dot}{overload}", base
+    known = (ALIASES[base],) if base in ALIASES else ()
+    return f"{base}{dot}{overload}", base, *known
 
 
-def _with_argument(signature: Signature, argument: str) -> tuple[str, str]:
-    full, base = _names(signature)
-    return f"{full}:{argument}", f"{base}:{argument}"
+def _with_argument(signature: Signature, argument: str) -> tuple[str, ...]:
+    return tuple(f"{name}:{argument}" for name in _names(signature))
 
 
 def has_parameters(signature: Signature) -> bool:

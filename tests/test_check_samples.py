@@ -79,6 +79,22 @@ def test_edges_are_compared_one_by_one(got: float, want: float, right: bool) -> 
     assert edges.wrong(huge, [wanted]) == ([] if right else [1])
 
 
+@pytest.mark.parametrize("name", ["special_psi", "special_multigammaln", "digamma"])
+def test_an_alias_is_held_to_what_its_operator_is(name: str) -> None:
+    given = signature(name)
+    drawn = samples.arguments(given, torch.float64)[0]
+    assert isinstance(drawn, Tensor) and float(drawn.min()) > 0.3
+    assert exceptions.inaccuracy(name) == exceptions.INACCURATE["digamma"]
+    assert exceptions.inaccuracy("special_erf") is None
+
+
+def test_an_exception_holds_for_the_aliases_of_its_operators() -> None:
+    row = exceptions.Allowance("igamma", "value", "got", "only a test")
+    assert row.covers("igamma", "value", "got")
+    assert row.covers("special_gammainc", "value", "got")
+    assert not row.covers("special_gammaincc", "value", "got")
+
+
 def test_exceptions_have_reasons_and_name_operators() -> None:
     for exception in exceptions.EXCEPTIONS:
         assert exception.reason

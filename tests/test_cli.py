@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from atentriton import cli, commands
+from atentriton import catalogue, cli, commands
 from atentriton.commands import _formulas, _stages, check, demo
 from atentriton.reports import Failure, Measure, Report
 
@@ -324,6 +324,14 @@ def test_a_base_name_means_all_overloads(run: Any) -> None:
     found = run("check", "lt_", "--quick", "--json").json
     names = [report["name"] for report in found["ops"]]
     assert names == ["lt_.Scalar", "lt_.Tensor"]
+
+
+def test_with_no_names_every_operator_is_checked() -> None:
+    found = check.chosen([])
+    every = {name for names in catalogue.names().values() for name in names}
+    idle = {n for n in every if catalogue.card_of(n).kind == "not_yet"}
+    assert sorted(found) == sorted(every - idle)
+    assert {"acosh", "lt_.Scalar", "special_digamma", "kl_div"} <= set(found)
 
 
 def test_all_takes_no_names(run: Any) -> None:

@@ -70,6 +70,25 @@ STORED: dict[str, tuple[Any, ...]] = {
 HALF, SINGLE, DOUBLE = torch.float16, torch.float32, torch.float64
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64, HALF, DOUBLE])
+def test_a_margin_is_one_of_the_dtype_of_self(dtype: torch.dtype) -> None:
+    x = torch.tensor([0, 1, 2, 3], dtype=dtype)
+    target = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    for margin in (1.0, 2.6):
+        found = ops.hinge_embedding_loss(x, target, margin, 0)
+        theirs = torch.ops.aten.hinge_embedding_loss(x, target, margin, 0)
+        torch.testing.assert_close(found, theirs)
+
+
+@pytest.mark.parametrize("dtypes", [(SINGLE, HALF), (HALF, DOUBLE), (DOUBLE, SINGLE)])
+def test_a_gradient_of_mish_has_the_dtype_of_self(
+    dtypes: tuple[torch.dtype, ...],
+) -> None:
+    gradient, x = (torch.rand(5).to(dtype) for dtype in dtypes)
+    found = ops.mish_backward(gradient, x)
+    assert found.dtype == torch.ops.aten.mish_backward(gradient, x).dtype == x.dtype
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_some_losses_have_the_dtype_of_self_whatever_the_others_have(name: str) -> None:
     place, count = (1, 3) if name.endswith("_backward") else (0, 2)

@@ -396,6 +396,21 @@ def test_a_gradient_is_multiplied_from_the_small_end(
     assert stepwise(name)(*tensors, *values[count:]).item() == right
 
 
+@pytest.mark.parametrize(
+    ("x", "target", "right"),
+    [
+        (1.5, HUGE, INF),
+        (HUGE, HUGE, -INF),
+        (709.75, HUGE, HUGE * (math.log(HUGE) - 709.75)),
+        (0.5, 0.0, 0.0),
+        (-INF, 0.0, NAN),
+    ],
+)
+def test_a_divergence_is_one_product(x: float, target: float, right: float) -> None:
+    found = stepwise("kl_div")(x * ONE, target * ONE, 0, log_target=False)
+    torch.testing.assert_close(found, right * ONE, rtol=1e-12, atol=0, equal_nan=True)
+
+
 # At NaN, in whole vectors of PyTorch's: alone in the last elements it does otherwise.
 @pytest.mark.parametrize(
     ("name", "bounds"),

@@ -247,6 +247,28 @@ def test_every_replaced_callable_is_known_by_one_name() -> None:
     assert table[torch.special.erfcx] == "special_erfcx"
 
 
+@pytest.mark.parametrize(
+    ("name", "call", "operator"),
+    [
+        ("arccosh", lambda x: torch.arccosh(x + 1), "acosh"),
+        ("special_expit", torch.special.expit, "special_expit"),
+        ("special_round", torch.special.round, "special_round"),
+        ("clip", lambda x: torch.clip(x, 0), "clip"),
+    ],
+)
+def test_another_name_chooses_what_it_calls(
+    x: Tensor, name: str, call: Callable[[Tensor], Any], operator: str
+) -> None:
+    with atentriton.use(include=name):
+        assert ours(lambda: call(x)) == [operator]
+
+
+def test_plus_gives_the_tensor_itself(x: Tensor) -> None:
+    with atentriton.use():
+        assert (+x).data_ptr() == x.data_ptr()
+    assert atentriton.ops.positive(x) is x
+
+
 def test_operators_that_another_name_is_for_are_known() -> None:
     assert set(callables.ALIASES.values()) <= callables.bases()
     assert {n.removesuffix("_") for n in callables.DUNDERS.values()} <= (

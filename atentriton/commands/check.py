@@ -64,9 +64,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen(given: list[str]) -> list[str]:
-    """The full names of the operators asked for; all that can run, where none are."""
+    """The full names of the operators asked for; all that can run, where none are:
+    those that the file has entries of, and those with a value alone."""
     if not given:
-        return [i.verdict.name for i in items() if i.verdict.kind != "not_yet"]
+        from atentriton import catalogue
+
+        entries = (i.verdict.name for i in items() if i.verdict.kind != "not_yet")
+        valued = (name for names in catalogue.names().values() for name in names)
+        unable = {i.verdict.name for i in items() if i.verdict.kind == "not_yet"}
+        return [n for n in dict.fromkeys((*entries, *valued)) if n not in unable]
     made = compiler_of(None)
     return [name for text in given for name in operator_names(text, made)]
 
