@@ -176,7 +176,8 @@ def measure(
 
     `layout` is one of LAYOUTS: how the tensors lie in memory.
 
-    A mode that PyTorch's operator does not have is left out.
+    A mode that PyTorch's operator does not have is left out, and so is an operator
+    whose tensors have a shape of their own, less than `elements`.
     """
     ours, theirs = operators.make(name), catalogue.aten(name)
     signature = compiler().operator(name).signature
@@ -186,8 +187,12 @@ def measure(
     setting = samples.settings(signature)[0]
     values = samples.arguments(signature, dtype, setting, arrangement)
     values = [v.to(device) if isinstance(v, Tensor) else v for v in values]
+    tensors = [v for v in values if isinstance(v, Tensor)]
+    side = math.isqrt(elements)
+    if max(tensor.numel() for tensor in tensors) < side * side:
+        return
     subject = Subject(signature, tuple(values))
-    moved = sum(v.nbytes for v in values if isinstance(v, Tensor))
+    moved = sum(tensor.nbytes for tensor in tensors)
     args, named = subject.arguments(values)
     copied = sum(r.nbytes for r in _results(theirs(*args, **named)))
     moved += copied
