@@ -9,7 +9,9 @@ here.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -23,12 +25,13 @@ from atentriton.decisions import Launched, happened, watch
 from atentriton.layouts import (
     Shape,
     Strides,
+    Walk,
     broadcast,
     check_one_device,
     expanded_strides,
     walk,
 )
-from atentriton.pieces import pieces_of
+from atentriton.pieces import Piece, pieces_of
 from atentriton.programs import Routine, adopt
 from atentriton.settings import chosen
 from fuser.program import Program
@@ -201,8 +204,7 @@ def make_plan(
         sizes.append(shape)
         steps.append(strides if out is None else tuple(out[i].stride()))
     buffers: list[tuple[Shape, torch.dtype]] = []
-    launches: list[targets.Launch] = []
-    target = targets.of_device(device)
+    kernels: list[tuple[Piece, Walk]] = []
     for piece in pieces.items:
         space = shape if piece.final else broadcast([sizes[s] for s in piece.reads])
         for slot in piece.writes:
@@ -214,7 +216,7 @@ def make_plan(
         moves = walk(
             space, [expanded_strides(space, sizes[s], steps[s]) for s in piece.operands]
         )
-        launches.append(target(piece, moves))
+        kernels.append((piece, moves))
     by_value = tuple(i for i, t in enumerate(tensors) if t.device != device)
     return Plan(
         device,
@@ -223,8 +225,18 @@ def make_plan(
         routine.dtypes,
         tuple(buffers),
         by_value,
-        tuple(launches),
+        _built(targets.of_device(device), kernels),
     )
+
+
+def _built(
+    target: targets.Target, kernels: Sequence[tuple[Piece, Walk]]
+) -> tuple[targets.Launch, ...]:
+    """The launches, in order, made side by side: a compiler is a process of its own."""
+    if len(kernels) < 2:
+        return tuple(target(*kernel) for kernel in kernels)
+    with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1)) as threads:
+        return tuple(threads.map(target, *zip(*kernels, strict=True)))
 
 
 def _check_dtypes(routine: Routine, tensors: Sequence[Tensor]) -> None:

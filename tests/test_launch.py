@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -180,6 +182,28 @@ def test_a_long_program_runs_in_pieces(in_pieces: None) -> None:
     whole = Routine(programs.replace(program, lineage="chain in pieces"))
     assert len(launch.pieces_of(whole).items) > 2
     assert_close(launch.run(whole, [a, b]), expected_chain(a, b))
+
+
+def test_kernels_are_made_side_by_side(
+    in_pieces: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them wait for each other: one after the other they would wait in vain."""
+    program = chain()
+    whole = Routine(programs.replace(program, lineage="chain side by side"))
+    pieces = launch.pieces_of(whole).items
+    both, made = Barrier(2), []
+
+    def target(piece: Any, moves: Any) -> Any:
+        if piece in pieces[:2]:
+            both.wait(timeout=60)
+        made.append(piece)
+        return piece
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(targets, "of_device", lambda device: target)
+    plan = launch.plan_for(whole, [torch.rand(3), torch.rand(3)])
+    assert plan.launches == pieces
+    assert len(made) == len(pieces)
 
 
 def test_it_gives_the_same_in_one_piece() -> None:

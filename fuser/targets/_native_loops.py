@@ -223,14 +223,19 @@ def every(statements: Iterable[Statement]) -> Iterable[Statement]:
 
 def fit(lines: Iterable[str], indent: int) -> tuple[str, ...]:
     """The lines of C, those too long for the page broken at spaces."""
+    width = WIDTH - indent
     return tuple(
         part
         for line in lines
-        for part in textwrap.wrap(
-            line,
-            WIDTH - indent,
-            subsequent_indent=" " * (4 + len(line) - len(line.lstrip())),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        for part in ([line] if len(line) <= width else _broken(line, width))
+    )
+
+
+def _broken(line: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * (4 + len(line) - len(line.lstrip())),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
