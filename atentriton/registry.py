@@ -15,10 +15,11 @@ from threading import RLock
 from typing import Any
 
 import torch
-from torch import Tensor, _add_batch_dim, _remove_batch_dim  # type: ignore[attr-defined]
+from torch import Tensor
 
 from atentriton import autograd, catalogue, domain, gate, launch, programs
 from atentriton.autograd import Call, Compute, apply
+from atentriton.batches import aligned, rebatched, unbatched
 from atentriton.layouts import INTO, broadcast, check_fit, check_one_device
 from atentriton.levels import below_autograd
 from atentriton.programs import Routine
@@ -233,23 +234,6 @@ def _returned(routine: Routine, outputs: Sequence[Tensor]) -> Any:
     return outputs[0] if routine.single else tuple(outputs)
 
 
-def aligned(pairs: Sequence[tuple[Tensor, int | None]]) -> list[Tensor]:
-    """The tensors with their batch dimensions first, and as far from the right as each
-    other's: they broadcast as the unbatched ones did."""
-    rank = max(t.dim() - (d is not None) for t, d in pairs)
-    moved: list[Tensor] = []
-    for tensor, dim in pairs:
-        if dim is not None:
-            tensor = tensor.movedim(dim, 0)
-            missing = rank - (tensor.dim() - 1)
-            if missing:
-                tensor = tensor.reshape(
-                    tensor.shape[0], *(1,) * missing, *tensor.shape[1:]
-                )
-        moved.append(tensor)
-    return moved
-
-
 def derived(
     lineage: str, inputs: Sequence[Tensor], numbers: Sequence[Any] | None
 ) -> list[Tensor]:
@@ -301,30 +285,8 @@ def _derived_vmap(
 def _legacy_vmap(
     lineage: str, inputs: Sequence[Tensor], numbers: Sequence[Any] | None = None
 ) -> list[Tensor]:
-    """The kernel for tensors that the older vmap has batched, at any of its levels.
-
-    Each level becomes a dimension in front: of size 1 where a tensor is not batched at
-    it, so that the tensors broadcast.
-    """
-    levels = range(1, torch._C._vmapmode_increment_nesting())
-    torch._C._vmapmode_decrement_nesting()
-    rank = max(t.dim() for t in inputs)
-    physical: list[Tensor] = []
-    for tensor in inputs:
-        missing = rank - tensor.dim()
-        for level in reversed(levels):
-            tensor = _remove_batch_dim(tensor, level, 1, 0)
-        outer, inner = tensor.shape[: len(levels)], tensor.shape[len(levels) :]
-        physical.append(tensor.reshape(*outer, *(1,) * missing, *inner))
-    outputs = derived(lineage, physical, numbers)
-    for i, output in enumerate(outputs):
-        for level in levels:
-            if output.shape[0] == 1:
-                output = output.squeeze(0)
-            else:
-                output = _add_batch_dim(output, 0, level)
-        outputs[i] = output
-    return outputs
+    """The kernel for tensors that the older vmap has batched, at any of its levels."""
+    return rebatched(derived(lineage, unbatched(inputs), numbers))
 
 
 def _implement(
