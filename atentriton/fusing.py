@@ -11,9 +11,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
-from math import inf
 from typing import Any, TypeVar, overload
 
 import torch
@@ -26,32 +24,25 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.nn import Module
 from torch.utils import _pytree as pytree
 
-from atentriton import autograd, gate
+from atentriton import gate
 from atentriton.decisions import decided, happened, watch
 from atentriton.graphs.accounts import FusedGraph
+from atentriton.graphs.attempts import Made, attempt_of
 from atentriton.graphs.integers import alike, deciding
 from atentriton.graphs.lines import innermost, line_of
+from atentriton.graphs.looks import autocast_now, is_open, look_of
 from atentriton.graphs.regions import operator_of
 from atentriton.graphs.replacing import (
     Call,
     Rewritten,
-    Single,
     computes_nothing,
-    evaluate,
-    fitting,
     rewrite,
 )
 from atentriton.graphs.trace import Traced, trace
 from atentriton.settings import chosen
-from atentriton.sites import MISS, PLAIN, Attempt, Sites, guards
+from atentriton.sites import MISS, Sites
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# Between which numbers of a type one stays open: finite ones that kernels take.
-BOUNDS: dict[type, tuple[float, float]] = {
-    float: (-inf, inf),
-    int: (-(2**63) - 1, 2**63),
-}
 
 
 class FusionError(RuntimeError):
@@ -98,7 +89,7 @@ class FusedFunction:
         self.__qualname__ = getattr(function, "__qualname__", repr(function))
         self.function = function
         self.partial = partial
-        self.traces: dict[Any, list[_Made]] = {}
+        self.traces: dict[Any, list[Made]] = {}
         self.settled: dict[Any, frozenset[int]] = {}
         self._sites = Sites()
 
@@ -135,7 +126,7 @@ class FusedFunction:
         if watch.on:
             happened(FusedGraph(self.__qualname__, made.rewritten))
         if self._sites.has_room(args, kwargs):
-            attempt = _attempt(made, args, kwargs, leaves)
+            attempt = attempt_of(made, args, kwargs, leaves)
             if attempt is not None:
                 self._sites.add(args, kwargs, attempt)
         found = made.rewritten.module(*opened.values)
@@ -146,10 +137,10 @@ class FusedFunction:
         leaves, tree = pytree.tree_flatten((args, kwargs))
         return self.graph(_Opened(leaves), tree).rewritten
 
-    def graph(self, opened: _Opened, tree: Any) -> _Made:
+    def graph(self, opened: _Opened, tree: Any) -> Made:
         """The graph for such arguments; `tree` is their structure."""
         dtype = torch.get_default_dtype()
-        key = (tree, torch.is_grad_enabled(), dtype, _autocast(), *opened.look)
+        key = (tree, torch.is_grad_enabled(), dtype, autocast_now(), *opened.look)
         for made in self.traces.get((key, *self._known(key, opened)), ()):
             if made.traced.holds(opened.values):
                 return made
@@ -163,7 +154,7 @@ class FusedFunction:
         """The numbers that decide the graph of calls that look like that."""
         yield from (opened.values[i] for i in sorted(self.settled.get(key, ())))
 
-    def _made(self, opened: _Opened, tree: Any, settled: frozenset[int]) -> _Made:
+    def _made(self, opened: _Opened, tree: Any, settled: frozenset[int]) -> Made:
         """A trace, and what becomes of it; `settled` are numbers known to decide it.
 
         Whole numbers are open only where that is all the difference it makes: Python
@@ -185,8 +176,8 @@ class FusedFunction:
             more = _opened_further(traced, flat, opened.values, settled)
             if more is not None and trees[-1] == results:
                 with suppress(FusionError):
-                    return _Made(more, self._rewritten(more, flat, opened), results)
-        return _Made(traced, self._rewritten(traced, flat, opened), results)
+                    return Made(more, self._rewritten(more, flat, opened), results)
+        return Made(traced, self._rewritten(traced, flat, opened), results)
 
     def _rewritten(
         self, traced: Traced, flat: Callable[..., Any], opened: _Opened
@@ -256,15 +247,6 @@ class FusedFunction:
             )
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A trace, what became of it, and the structure of the function's results."""
-
-    traced: Traced
-    rewritten: Rewritten
-    tree: Any
-
-
 def _opened_further(
     traced: Traced,
     flat: Callable[..., Any],
@@ -292,7 +274,7 @@ class _Opened:
 
     def __init__(self, leaves: Sequence[Any]) -> None:
         self.leaves = leaves
-        self.places = [i for i, v in enumerate(leaves) if _is_open(v)]
+        self.places = [i for i, v in enumerate(leaves) if is_open(v)]
         self.modules = [v for v in leaves if isinstance(v, Module)]
         self.owned = [
             (owner, name)
@@ -312,11 +294,11 @@ class _Opened:
     @property
     def look(self) -> Iterator[Any]:
         """What of the arguments decides the graph, besides sizes and strides."""
-        yield from map(_look, self.leaves)
+        yield from map(look_of, self.leaves)
         for module in self.modules:
             yield tuple(part.training for part in module.modules())
         for owner, name in self.owned:
-            yield _look(owner[name])
+            yield look_of(owner[name])
 
     @contextmanager
     def holding(self, given: Sequence[Any]) -> Iterator[list[Any]]:
@@ -338,13 +320,6 @@ class _Opened:
                 owner[name] = value
 
 
-def _is_open(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return True
-    low, high = BOUNDS.get(type(value), (0, 0))
-    return low < value < high if low < high else False
-
-
 def _is_lift(node: Node) -> bool:
     return operator_of(node) in ("lift_fresh", "lift_fresh_copy")
 
@@ -358,117 +333,3 @@ def _named(module: str, name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
-
-
-def _look(leaf: Any) -> Any:
-    """What of an argument decides the graph, besides sizes and strides."""
-    if isinstance(leaf, Tensor):
-        ones = tuple(s < 2 for s in leaf.shape)
-        requires = leaf.requires_grad
-        return leaf.dtype, leaf.device.type, requires, ones, leaf.is_contiguous()
-    return type(leaf) if _is_open(leaf) else (type(leaf), leaf)
-
-
-def _autocast() -> Any:
-    if not torch._C._is_any_autocast_enabled():
-        return ()
-    return tuple(
-        (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d))
-        for d in ("cpu", "cuda")
-        if torch.is_autocast_enabled(d)
-    )
-
-
-def _attempt(
-    made: _Made, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Sequence[Any]
-) -> Attempt | None:
-    """What repeats a call that looks like this one, where it is one kernel's."""
-    given = (*args, *kwargs.values())
-    single = made.rewritten.single
-    if single is None or made.traced.asked or len(given) != len(leaves):
-        return None
-    if any(a is not b for a, b in zip(given, leaves, strict=True)):
-        return None
-    if not all(_is_open(v) or type(v) in PLAIN for v in given):
-        return None
-    tensors = [v for v in given if isinstance(v, Tensor)]
-    if not gate.direct(tensors) or any(t.is_conj() or t.is_neg() for t in tensors):
-        return None
-    return _quick(made, single, given)
-
-
-def _quick(made: _Made, single: Single, given: Sequence[Any]) -> Attempt | None:
-    graph = made.rewritten.module.graph
-    holders = [n for n in graph.nodes if n.op == "placeholder"]
-    opened = [i for i, v in enumerate(given) if _is_open(v)]
-    places = dict(zip(holders, opened, strict=True))
-    values = {n: given[i] for n, i in places.items()}
-    taken = [evaluate(n, values) for n in single.tensors]
-    run = autograd.runner(single.routine, taken)
-    # What depends on sizes alone is fixed here: the guards compare sizes.
-    numbers = [
-        n if _needs_number(n, places, given) else evaluate(n, values)
-        for n in single.numbers
-    ]
-    at = [i for i, v in enumerate(given) if isinstance(v, Tensor)]
-    check = guards([given[i] for i in at])
-    settled = {opened[i] for i in made.traced.fixed}
-    varying = [
-        (i, type(given[i]), *BOUNDS[type(given[i])])
-        for i in opened
-        if not isinstance(given[i], Tensor) and i not in settled
-    ]
-    still = settled.union(i for i in range(len(given)) if i not in opened)
-    fixed = [(i, given[i], type(given[i])) for i in sorted(still)]
-    cast, default = _autocast(), torch.get_default_dtype()
-    sought = [*single.tensors, *(n for n in numbers if isinstance(n, Node))]
-    direct = all(n in places for n in sought)
-    picks = [places[n] for n in single.tensors if n in places]
-    scalars = [(places.get(n), n) for n in numbers]
-    shape = _shaper(single, made.tree)
-
-    def attempt(args: Sequence[Any]) -> Any:
-        for i, value, kind in fixed:
-            if type(args[i]) is not kind or args[i] != value:
-                return MISS
-        for i, kind, low, high in varying:
-            if type(args[i]) is not kind or not low < args[i] < high:
-                return MISS
-        if torch.get_default_dtype() is not default or _autocast() != cast:
-            return MISS
-        if not check(*[args[i] for i in at]):
-            return MISS
-        if direct:
-            tensors = [args[i] for i in picks]
-            values = [v if i is None else args[i] for i, v in scalars]
-        else:
-            now = {n: args[i] for n, i in places.items()}
-            tensors = [evaluate(n, now) for n in single.tensors]
-            values = fitting([evaluate(n, now) for n in numbers])
-        found = run(tensors, values)
-        return found if shape is None else shape(found)
-
-    return attempt
-
-
-def _needs_number(node: Node, places: dict[Node, int], given: Sequence[Any]) -> bool:
-    """Whether a number is one that is given, or computed from one."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if current in places and not isinstance(given[places[current]], Tensor):
-            return True
-        stack += current.all_input_nodes
-    return False
-
-
-def _shaper(single: Single, tree: Any) -> Callable[[Any], Any] | None:
-    """How the routine's results become those of the function; None: as they are."""
-    if single.routine.single:
-        if tree == pytree.tree_structure(0):
-            return None
-        return lambda found: pytree.tree_unflatten([found] * len(single.picks), tree)
-    picks = single.picks
-    if tree == pytree.tree_structure(picks) and picks == tuple(range(len(picks))):
-        return None
-    return lambda found: pytree.tree_unflatten([found[i] for i in picks], tree)

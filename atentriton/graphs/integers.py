@@ -70,11 +70,10 @@ def _arithmetic(user: Node, number: Node) -> bool:
 def alike(open_: Traced, settled: Traced) -> bool:
     """Whether two graphs compute the same for the numbers that they were traced with:
     code that asks for the type of a number takes a symbol for something else."""
-    pairs = [*zip(_holders(open_), _holders(settled), strict=True)]
+    twins = dict(zip(_holders(open_), _holders(settled), strict=True))
     one, other = _computing(open_), _computing(settled)
     if len(one) != len(other):
         return False
-    twins = dict(pairs)
     for a, b in zip(one, other, strict=True):
         given, expected = (tree_flatten((n.args, n.kwargs)) for n in (a, b))
         if a.target != b.target or given[1] != expected[1]:

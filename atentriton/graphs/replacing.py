@@ -19,6 +19,7 @@ from atentriton import autograd
 from atentriton.graphs import composing, regions
 from atentriton.graphs.composing import Kernel, Unfit
 from atentriton.graphs.lifting import lift
+from atentriton.graphs.looks import is_open
 from atentriton.graphs.regions import CONSTANT, SAME, Region
 from atentriton.graphs.tidying import tidy
 from atentriton.programs import Routine
@@ -45,7 +46,7 @@ class Call:
 def fitting(numbers: Sequence[Any]) -> Sequence[Any]:
     """The numbers; OverflowError, as PyTorch has it, for one that no kernel takes."""
     for number in numbers:
-        if type(number) is int and not -(2**63) <= number < 2**63:
+        if type(number) is int and not is_open(number):
             raise OverflowError("int too big to convert")
     return numbers
 
