@@ -144,6 +144,14 @@ class Like:
         return Like(tuple(new[i] for i in self.followed), steps)
 
 
+def like_of(operator: str, names: Sequence[str]) -> Like | None:
+    """Whose layout the operator's results take, by the names of its tensors."""
+    followed = LIKE.get(operator)
+    if followed is None:
+        return None
+    return Like(tuple(names.index(name) for name in followed if name in names))
+
+
 def expanded_strides(
     shape: Shape, size: Sequence[int], stride: Sequence[int]
 ) -> Strides:
@@ -164,6 +172,13 @@ class Walk:
     layout: Layout
     sizes: tuple[int, ...]
     strides: tuple[Strides, ...]
+
+    @property
+    def sums(self) -> list[tuple[Strides, bool]]:
+        """The strides of each output, and whether it is a sum, where some are."""
+        summed = self.layout.summed
+        outputs = self.strides[len(self.strides) - len(summed) :]
+        return list(zip(outputs, summed, strict=True))
 
 
 def walk(shape: Shape, strides: Sequence[Strides], summed: Sequence[bool] = ()) -> Walk:
@@ -209,17 +224,16 @@ def tiled(space: Walk) -> Walk | None:
     sum that keeps the innermost dimension is over all of the rows: such a one decides
     which dimensions these are. If none does, all are.
     """
-    summed = space.layout.summed
-    results = space.strides[len(space.strides) - len(summed) :]
-    sums = [s for s, sum_ in zip(results, summed, strict=True) if sum_]
     outer = range(len(space.sizes) - 1)
-    keeping = [{d for d in outer if s[d] == 0} for s in sums if s[-1]]
+    keeping = [
+        {d for d in outer if s[d] == 0} for s, sum_ in space.sums if sum_ and s[-1]
+    ]
     rows = keeping[0] if keeping else set(outer)
     if (keeping and not rows) or not all(rows <= gone for gone in keeping):
         return None
     order = [*(d for d in outer if d not in rows), *(d for d in outer if d in rows)]
     order.append(len(space.sizes) - 1)
-    down = tuple(all(s[d] == 0 for d in rows) for s in results)
+    down = tuple(all(s[d] == 0 for d in rows) for s, _ in space.sums)
     layout = replace(space.layout, tile=Tile(len(rows), down))
     strides = tuple(tuple(s[d] for d in order) for s in space.strides)
     return Walk(layout, tuple(space.sizes[d] for d in order), strides)

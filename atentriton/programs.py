@@ -27,7 +27,7 @@ from atentriton.derivations import (
     facts_from_json,
     facts_of,
 )
-from atentriton.layouts import LIKE, Like, Shape, Strides, output_strides
+from atentriton.layouts import Like, Shape, Strides, like_of, output_strides
 from atentriton.outlines import Outline, outline_of
 from atentriton.records import remembered, showing
 from atentriton.specs import TO_TORCH, dtype_of
@@ -288,17 +288,9 @@ def routine(operator: str, specs: Sequence[Spec], default: DType = float32) -> R
     key = f"operator {lineage}"
     program, able, differentiable = remembered(key, _base_to_json, _base_of, make)
     restore = partial(_program_of, make)
-    like = _like(operator, program)
-    return _register(program, able, differentiable, lineage, restore, like)
-
-
-def _like(operator: str, program: Program | Outline) -> Like | None:
-    followed = LIKE.get(operator)
-    if followed is None:
-        return None
     outline = outline_of(program) if isinstance(program, Program) else program
-    names = [name for name, _ in outline.inputs]
-    return Like(tuple(names.index(name) for name in followed if name in names))
+    like = like_of(operator, [name for name, _ in outline.inputs])
+    return _register(program, able, differentiable, lineage, restore, like)
 
 
 Base = tuple[Program | Outline, Mask | None, Mask | None]

@@ -77,18 +77,16 @@ class ByTiles:
     ) -> None:
         tile = space.layout.tile
         assert tile is not None
-        summed = space.layout.summed
-        wide = piece.summing(summed, float32)
+        wide = piece.summing(space.layout.summed, float32)
         self.launch = targets.TritonLaunch(wide, space)
         cut = self.launch.cut()
         self.device, self.shapes = device, shapes
         self.dtypes = [TO_TORCH[kind] for _, kind in wide.outline.outputs]
         first = len(space.sizes) - 1 - tile.dims
         outside, inside = space.sizes[:first], space.sizes[first:-1]
-        strides = space.strides[len(space.strides) - len(summed) :]
         # Of each sum: the buffer, the dimensions to add up, the order of those left.
         self.buffers: list[tuple[Shape, list[int], list[int]]] = []
-        for steps, down in zip(strides, tile.down, strict=True):
+        for (steps, _), down in zip(space.sums, tile.down, strict=True):
             middle, rest = ((cut.heights,), (0,)) if down else (inside, steps[first:-1])
             last = cut.widths if steps[-1] == 0 else space.sizes[-1]
             steps = (*steps[:first], *rest, steps[-1])

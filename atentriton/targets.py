@@ -183,11 +183,9 @@ class NativeLaunch:
 
 def _spans(walk: Walk) -> list[int]:
     """The elements of each output that is a sum, without what it is expanded to."""
-    summed = walk.layout.summed
-    outputs = walk.strides[len(walk.strides) - len(summed) :]
     return [
         math.prod(n for n, s in zip(walk.sizes, strides, strict=True) if s)
-        for strides, sum_ in zip(outputs, summed, strict=True)
+        for strides, sum_ in walk.sums
         if sum_
     ]
 

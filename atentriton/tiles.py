@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fuser.memory import Access, Layout
 
@@ -32,9 +33,16 @@ class Cut:
 
 def cut(layout: Layout, sizes: Sequence[int], block: int) -> Cut:
     """The programs, of `block` elements each, that a space of these sizes takes."""
-    tile = layout.tile
-    if tile is None or layout.is_line:
+    if layout.tile is None or layout.is_line:
         return Cut(block, 1, 1, _up(math.prod(sizes), block))
+    return _tiled(layout, tuple(sizes), block)
+
+
+@lru_cache(maxsize=1024)
+def _tiled(layout: Layout, sizes: tuple[int, ...], block: int) -> Cut:
+    """The cheapest of the tiles that there may be."""
+    tile = layout.tile
+    assert tile is not None
     outside = sizes[: len(sizes) - 1 - tile.dims]
     rows, size = math.prod(sizes[len(outside) : -1]), sizes[-1]
     outputs = layout.access[len(layout.access) - len(layout.summed) :]
