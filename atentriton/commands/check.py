@@ -69,10 +69,9 @@ def chosen(given: list[str]) -> list[str]:
     if not given:
         from atentriton import catalogue
 
-        entries = (i.verdict.name for i in items() if i.verdict.kind != "not_yet")
-        valued = (name for names in catalogue.names().values() for name in names)
-        unable = {i.verdict.name for i in items() if i.verdict.kind == "not_yet"}
-        return [n for n in dict.fromkeys((*entries, *valued)) if n not in unable]
+        kinds = {item.verdict.name: item.verdict.kind for item in items()}
+        known = (name for names in catalogue.names().values() for name in names)
+        return [n for n in dict.fromkeys((*kinds, *known)) if kinds.get(n) != "not_yet"]
     made = compiler_of(None)
     return [name for text in given for name in operator_names(text, made)]
 
