@@ -33,8 +33,8 @@ test-all: $(RUN) ## every test that this machine can run
 OTHERS  := 2.11.0 2.14.0
 TORCH   ?= $(firstword $(OTHERS))
 OTHER   := $(VENV)-torch-$(TORCH)
-BESIDE  := private private_names ops autograd transforms override override_modes dynamo inplace \
-           composite matrix checkpoints foreign
+BESIDE  := private private_names ops autograd tangents transforms override \
+           override_modes dynamo inplace composite matrix checkpoints foreign
 
 test-torch: ## some of the quick tests under another PyTorch: TORCH=2.11.0
 	@if [ ! -f $(OTHER)/.ready ]; then \
