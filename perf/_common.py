@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -38,6 +39,21 @@ def machine() -> dict[str, Any]:
         "load": load,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def asked_for(parser: ArgumentParser, names: Sequence[str]) -> Sequence[str]:
+    """The operators named on the command line; ends with the parser's error, before
+    anything is measured, where one is unknown or has no kernel of its own."""
+    from atentriton import operators
+
+    for name in names:
+        try:
+            made = operators.make(name)
+        except KeyError as error:
+            parser.error(error.args[0])
+        if not isinstance(made, operators.Fused):
+            parser.error(f"{name} has no kernel of its own to time")
+    return names
 
 
 def floating(dtype: Any) -> list[str]:

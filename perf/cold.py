@@ -101,8 +101,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, no table")
     args = parser.parse_args()
 
+    from atentriton import ops
     from atentriton.commands._console import console, progress
 
+    for name in args.operators:
+        try:
+            getattr(ops, name)
+        except AttributeError as error:
+            parser.error(str(error))
     out = console()
     rows: list[dict[str, Any]] = []
     for name in progress(out, args.operators or NAMES.split()):

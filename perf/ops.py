@@ -49,13 +49,14 @@ def main() -> None:
     from atentriton.speed import MODES, Row, measure
     from atentriton.timing import give_back, keep_memory
 
+    named = _common.asked_for(parser, args.operators)
     chosen = (QUICK if args.quick else NAMES).split()
     if args.all:
         chosen = _common.floating(getattr(torch, args.dtype))
     keep_memory()
     out = console()
     rows: list[Row] = []
-    for name in progress(out, args.operators or chosen):
+    for name in progress(out, named or chosen):
         rows += measure(
             name,
             tuple(MODES),

@@ -55,7 +55,8 @@ def main() -> None:
     from atentriton.commands._console import console, progress
 
     out = console()
-    names = args.operators or (QUICK if args.quick else NAMES).split()
+    names = _common.asked_for(parser, args.operators)
+    names = names or (QUICK if args.quick else NAMES).split()
     rows: list[Row] = []
     for name in progress(out, names):
         rows += measure(name, args.elements, args.device, 0.15 if args.quick else 0.5)
